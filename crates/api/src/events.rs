@@ -91,11 +91,9 @@ pub(crate) async fn follow(
     let feed = request.api.follow(id).0;
     let versions = feed.subscribe_coalesced();
     let version = engine.workflow_meta(id).await?.version;
-    let has_missed = last_version.is_some_and(|last_version| last_version != version.to_string());
-    let since = if has_missed {
-        ReaderPosition::FromStart
-    } else {
-        ReaderPosition::LatestOnly
+    let since = match last_version {
+        Some(last) if last != version.to_string() => ReaderPosition::FromStart,
+        _ => ReaderPosition::LatestOnly,
     };
     let update = with_read_timeout(feed.update(&engine, id, version, &since)).await?;
     let drain = request.api.hooks.drain.clone();

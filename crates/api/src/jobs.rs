@@ -67,14 +67,13 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let states = parse_states(state.as_deref())?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
     let from = query.cursor("a page of jobs", |text| text.parse().ok())?;
-    let from = from.unwrap_or(0);
     query.finish()?;
+    let from = from.unwrap_or(0);
     if states.is_empty() {
         let (snapshot, selected) = select_page(request, id, from, limit).await?;
         return answer_page(request, snapshot, selected, limit).await;
     }
-    let is_large = request.engine().is_large(id).await?;
-    let _lock = if is_large {
+    let _lock = if request.engine().is_large(id).await? {
         Some(PAGE_LOCK.acquire(&request.caller()).await?)
     } else {
         None

@@ -5,6 +5,7 @@ pub(crate) mod policies;
 pub(crate) mod queues;
 mod shared_status;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,18 +150,14 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let drains = shared_status::read_drains(api.engine()).await?;
     // A cursor is the name of the last worker. It stays valid when workers come and go.
     let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
-    let mut names: Vec<&String> = workers
-        .keys()
-        .chain(drains.keys())
-        .filter(is_later)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut items = Vec::with_capacity(names.len().min(limit));
-    for name in names.iter().take(limit) {
-        items.push(item(api, name, workers.get(*name), drains.get(*name)).await?);
+    let names = workers.keys().chain(drains.keys());
+    let names: BTreeSet<&String> = names.filter(is_later).collect();
+    let mut items = Vec::new();
+    for &name in names.iter().take(limit) {
+        items.push(item(api, name, workers.get(name), drains.get(name)).await?);
     }
-    let next_cursor = (names.len() > limit).then(|| names[limit - 1].clone());
+    let last = items.last().filter(|_| names.len() > limit);
+    let next_cursor = last.map(|last| last.name.clone());
     Ok(json::ok(&WorkerPage { items, next_cursor }))
 }
 
@@ -170,14 +167,6 @@ async fn item(
     report: Option<&WorkerReport>,
     drain: Option<&Drain>,
 ) -> Result<WorkerItem, Problem> {
-    let mut jobs = Vec::new();
-    for (lease, since) in report
-        .iter()
-        .flat_map(|report| report.leases())
-        .take(MAX_LISTED_JOBS)
-    {
-        jobs.extend(running_job(api, lease, since).await?);
-    }
     let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
     let started = report
         .and_then(|report| report.started)
@@ -186,15 +175,26 @@ async fn item(
     Ok(WorkerItem {
         name: name.to_owned(),
         seen_at: report.map(|report| moment(report.seen)),
-        queues: report
-            .map(|report| report.queues.clone())
-            .unwrap_or_default(),
+        queues: report.map_or_else(Vec::new, |report| report.queues.clone()),
         handlers: report.and_then(|report| report.handlers.clone()),
         running: report.map_or(0, |report| report.running),
-        jobs,
+        jobs: running_jobs(api, report).await?,
         draining_since: drain.map(|drain| moment(drain.since)),
         draining_by: drain.and_then(|drain| drain.by.clone()),
     })
+}
+
+/// Reads the jobs of the first leases of a worker.
+async fn running_jobs(
+    api: &AppState,
+    report: Option<&WorkerReport>,
+) -> Result<Vec<WorkerJob>, Problem> {
+    let mut jobs = Vec::new();
+    let leases = report.iter().flat_map(|report| report.leases());
+    for (lease, since) in leases.take(MAX_LISTED_JOBS) {
+        jobs.extend(running_job(api, lease, since).await?);
+    }
+    Ok(jobs)
 }
 
 /// Reads the job of a lease. `None` if the lease is over.
@@ -232,32 +232,14 @@ pub(crate) async fn set(request: &RequestContext<'_>, draining: Draining) -> Han
     let name = worker_name(request)?;
     let api = request.api;
     let engine = request.engine();
-    let drains = shared_status::read_drains(engine).await?;
-    match draining {
-        Draining::Begin if drains.len() >= MAX_DRAINING_WORKERS && !drains.contains_key(&name) => {
-            let detail = format!(
-                "{MAX_DRAINING_WORKERS} workers drain already: end that of those that are gone"
-            );
-            return Err(Problem::new(Code::StateConflict, detail));
-        }
-        Draining::Begin => {
-            let drain = Drain {
-                since: api.now().micros(),
-                by: request.token.map(str::to_owned),
-            };
-            let row = serde_json::to_string(&drain).expect("it has only texts and numbers");
-            engine
-                .store()
-                .put_row(SharedTable::Draining, &name, Some(&row))
-                .await?;
-        }
-        Draining::End => {
-            engine
-                .store()
-                .put_row(SharedTable::Draining, &name, None)
-                .await?
-        }
-    }
+    let row = match draining {
+        Draining::Begin => Some(drain_row(request, &name).await?),
+        Draining::End => None,
+    };
+    engine
+        .store()
+        .put_row(SharedTable::Draining, &name, row.as_deref())
+        .await?;
     start_registry_task(api);
     api.worker_registry
         .set_drains(shared_status::read_drains(engine).await?);
@@ -266,6 +248,25 @@ pub(crate) async fn set(request: &RequestContext<'_>, draining: Draining) -> Han
         name: &name,
         draining: draining == Draining::Begin,
     }))
+}
+
+/// Returns the row of a worker that begins to drain now.
+///
+/// # Errors
+/// Too many others drain.
+async fn drain_row(request: &RequestContext<'_>, name: &str) -> Result<String, Problem> {
+    let drains = shared_status::read_drains(request.engine()).await?;
+    if drains.len() >= MAX_DRAINING_WORKERS && !drains.contains_key(name) {
+        let detail = format!(
+            "{MAX_DRAINING_WORKERS} workers drain already: end that of those that are gone"
+        );
+        return Err(Problem::new(Code::StateConflict, detail));
+    }
+    let drain = Drain {
+        since: request.now().micros(),
+        by: request.token.map(str::to_owned),
+    };
+    Ok(serde_json::to_string(&drain).expect("it has only texts and numbers"))
 }
 
 /// Returns the name of the worker that the path has.

@@ -13,6 +13,7 @@ mod client;
 mod commands;
 mod definition;
 mod demo;
+mod environment;
 mod output;
 
 use clap::{Arg, Subcommand, ValueHint};
@@ -21,8 +22,8 @@ pub use client::options::{Options, without_options};
 pub use commands::examples::with_examples;
 pub use definition::{Definition, Mistake, field_names, file_name};
 pub use demo::Demo;
+pub use environment::{DEFAULT_SERVER, Environment};
 pub use output::counted::counted;
-pub use output::environment::{DEFAULT_SERVER, Environment};
 pub use output::exit::{CommandResult, Exit, Failure, print_failure};
 pub use output::moment::span_of;
 pub use output::printable::printable;

@@ -2,7 +2,7 @@
 
 pub(crate) mod bar;
 pub(crate) mod counted;
-pub(crate) mod environment;
+
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod json;
@@ -17,10 +17,24 @@ use std::os::fd::AsFd;
 use clap::ValueEnum;
 use serde_json::value::RawValue;
 
-use self::environment::{Colour, Glyphs, Locale};
 use self::exit::{CommandResult, Exit, Failure};
 use self::moment::Moment;
+use crate::environment::{Colour, Glyphs, Locale};
 use printable::{escaped_json, indented, printable};
+
+/// A line for each fact that is known and not empty. Names take `width` columns.
+pub(crate) fn facts<'a>(
+    width: usize,
+    facts: impl IntoIterator<Item = (&'a str, Option<String>)>,
+) -> String {
+    let mut out = String::new();
+    for (name, text) in facts {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            out += &format!("{name:<width$} {text}\n");
+        }
+    }
+    out
+}
 
 /// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

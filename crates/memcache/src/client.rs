@@ -149,7 +149,6 @@ impl Client {
             .collect();
         // A stable sort keeps the keys of a server in the order of the call.
         places.sort_by_key(|(server, _)| *server);
-        let by_server = places.chunk_by(|(one, _), (other, _)| one == other);
         let send_get = |places: &[(usize, usize)]| {
             let mut line = Vec::new();
             for (_, index) in places {
@@ -164,7 +163,8 @@ impl Client {
                 reply,
             }
         };
-        by_server
+        places
+            .chunk_by(|one, other| one.0 == other.0)
             .flat_map(|places| places.chunks(MAX_KEYS_PER_GET))
             .map(send_get)
             .collect()

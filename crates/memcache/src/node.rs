@@ -105,6 +105,7 @@ impl Node {
     /// down.
     pub(crate) fn change(&self, charge: Charge<'_>) {
         let Charge { key, hits, .. } = charge;
+        let expiry = charge.expiry.0;
         let mut state = self.lock();
         // A bound for `add` and `incr`, each with the key, and the copy of the key for a retry.
         if !state.admits(3 * key.len() + 256, self.max_bytes) {
@@ -123,12 +124,12 @@ impl Node {
                 let retry = RetryCharge {
                     key: key.into(),
                     hits,
-                    expiry: charge.expiry.0,
+                    expiry,
                 };
                 self.increment(&mut state, key, hits, Some(retry));
             }
             (ChangeDirection::Add, CounterRead::Missing | CounterRead::Unknown) => {
-                self.add_and_increment(&mut state, key, hits, charge.expiry.0)
+                self.add_and_increment(&mut state, key, hits, expiry)
             }
         }
     }

@@ -68,7 +68,7 @@ impl Client {
         let context = &sender.context;
         context.spawn(
             context.stop.clone(),
-            send_left_behind(Arc::downgrade(&sender), Arc::clone(context)),
+            send_left_behind(Arc::downgrade(&sender), context.clone()),
         );
         Ok(Self { sender })
     }

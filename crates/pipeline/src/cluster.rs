@@ -63,11 +63,22 @@ struct Nodes {
     past: Stats,
 }
 
+impl Nodes {
+    /// Moves the nodes that the snapshot does not have to those that leave, and returns them.
+    fn remove_unused(&mut self, topology: &Topology) -> Vec<Arc<Node>> {
+        let is_unused = |address: &Address, _: &mut Arc<Node>| !topology.has_node(address);
+        let removed = self.serving.extract_if(is_unused);
+        let removed: Vec<Arc<Node>> = removed.map(|(_, node)| node).collect();
+        self.leaving.extend(removed.iter().cloned());
+        removed
+    }
+}
+
 impl Cluster {
     pub(crate) fn start(discovery: Discovery, context: &Arc<ClientContext>) -> Arc<Self> {
         let cluster = Arc::new(Self {
             discovery,
-            context: Arc::clone(context),
+            context: context.clone(),
             topology: ArcSwap::from_pointee(Topology::empty()),
             shared: SharedTopology::for_config(&context.config),
             nodes: Mutex::new(Nodes::default()),
@@ -77,9 +88,9 @@ impl Cluster {
         let refresher = Refresher::new(&cluster);
         context.spawn(context.stop.clone(), refresher.keep_fresh());
         if let Discovery::Sentinel(sentinels) = &cluster.discovery {
-            let sentinels = Arc::clone(sentinels);
-            let task_context = Arc::clone(context);
-            let shared = Arc::clone(&cluster.shared);
+            let sentinels = sentinels.clone();
+            let task_context = context.clone();
+            let shared = cluster.shared.clone();
             context.spawn(context.stop.clone(), async move {
                 let _lock = shared.listen_lock.lock().await;
                 sentinels.listen(&task_context).await;
@@ -124,10 +135,10 @@ impl Cluster {
     fn node_at(&self, address: &Address) -> Arc<Node> {
         let mut nodes = self.nodes();
         if let Some(node) = nodes.serving.get(address) {
-            return Arc::clone(node);
+            return node.clone();
         }
         let node = Node::new(address.clone(), &self.context);
-        nodes.serving.insert(address.clone(), Arc::clone(&node));
+        nodes.serving.insert(address.clone(), node.clone());
         node
     }
 
@@ -204,23 +215,11 @@ impl Cluster {
         self.waiters.wake();
         let mut nodes = self.nodes();
         // A redirect may have added a node to the snapshot since.
-        let in_use: Vec<Address> = self
-            .topology
-            .load()
-            .nodes
-            .iter()
-            .map(|node| node.address.clone())
-            .collect();
-        let removed: Vec<Arc<Node>> = nodes
-            .serving
-            .extract_if(|address, _| !in_use.contains(address))
-            .map(|(_, node)| node)
-            .collect();
-        nodes.leaving.extend(removed.iter().cloned());
+        let removed = nodes.remove_unused(&self.topology());
         drop(nodes);
         for node in removed {
             node.leave();
-            let cluster = Arc::clone(self);
+            let cluster = self.clone();
             self.context.spawn(self.context.stop.clone(), async move {
                 cluster.retire(node).await
             });

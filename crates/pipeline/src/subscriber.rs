@@ -64,10 +64,9 @@ impl Subscriber {
         let (channels, wanted) = watch::channel(channels.into_iter().map(Into::into).collect());
         let mailbox = Arc::new(Mailbox::new(&options));
         let sender = Arc::clone(client.sender());
-        let context = Arc::clone(&sender.context);
+        let context = sender.context.clone();
         let stop = context.stop.child_token();
-        let registry =
-            ChannelRegistry::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
+        let registry = ChannelRegistry::new(sender, options, wanted, mailbox.clone(), stop.clone());
         context.spawn(stop.clone(), registry.run());
         Self {
             mailbox,

@@ -7,6 +7,7 @@ mod findings;
 mod health;
 mod import;
 mod migrate;
+mod open_store;
 mod reference;
 mod rows;
 mod serve;
@@ -158,21 +159,22 @@ pub fn main() -> ExitCode {
             options,
             command: Some(command),
         }) => exit_code(start(command, &options)),
-        Err(error) => {
-            let error = with_server_hint(error);
-            let printed = error.print().and_then(|()| io::stdout().flush());
-            // A usage error stays one even if its text cannot be printed. Help and the version are
-            // regular output.
-            if error.use_stderr() {
-                return Exit::Usage.into();
-            }
-            exit_code(
-                printed
-                    .map(|()| Exit::Done)
-                    .map_err(|error| write_failure(&error)),
-            )
-        }
+        Err(error) => exit_code(print_usage(error)),
     }
+}
+
+/// Prints the help, the version, or a usage error.
+fn print_usage(error: clap::Error) -> CommandResult {
+    let error = with_server_hint(error);
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    // A usage error stays one even if its text cannot be printed. Help and the version are regular
+    // output.
+    if error.use_stderr() {
+        return Ok(Exit::Usage);
+    }
+    printed
+        .map(|()| Exit::Done)
+        .map_err(|error| write_failure(&error))
 }
 
 /// Adds a hint for users who try `serve` or `server`: the server has no command.
@@ -222,8 +224,12 @@ fn exit_code(done: CommandResult) -> ExitCode {
     }
 }
 
-/// Prints the effective values, and the warnings and errors that a server would log for them.
-fn show_settings() -> CommandResult {
+/// Prints the effective values, and the warnings and errors that a server would log for them; or the
+/// page of all settings.
+fn show_settings(arguments: &SettingsArgs) -> CommandResult {
+    if arguments.markdown {
+        return print(&settings::markdown()).map(|()| Exit::Done);
+    }
     print(&settings::effective())?;
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
@@ -245,31 +251,31 @@ fn show_settings() -> CommandResult {
     done
 }
 
+fn print_report(report: &check::Report) -> CommandResult {
+    print(&report.text)?;
+    Ok(match (report.missing_paths, report.errors) {
+        (1.., _) => Exit::Usage,
+        (0, 0) => Exit::Done,
+        (0, _) => Exit::Failed,
+    })
+}
+
+/// Prints a script that completes commands in a shell.
+fn print_completion(shell: Shell) -> CommandResult {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut arguments(), "tidegate", &mut script);
+    print(&String::from_utf8_lossy(&script)).map(|()| Exit::Done)
+}
+
 async fn run(command: Command, options: &Options) -> CommandResult {
     match command {
-        Command::Check(arguments) => {
-            let report = check::check(&arguments);
-            print(&report.text)?;
-            Ok(match (report.missing_paths, report.errors) {
-                (1.., _) => Exit::Usage,
-                (0, 0) => Exit::Done,
-                (0, _) => Exit::Failed,
-            })
-        }
-        Command::Settings(SettingsArgs { markdown: true }) => {
-            print(&settings::markdown()).map(|()| Exit::Done)
-        }
-        Command::Settings(SettingsArgs { markdown: false }) => show_settings(),
+        Command::Check(arguments) => print_report(&check::check(&arguments)),
+        Command::Settings(arguments) => show_settings(&arguments),
         Command::Demo => Err(Failure::usage(
             "the demo is a server of its own, and takes no options",
         )),
         Command::Health => health::health(),
-        Command::Completion(Completion { shell }) => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut arguments(), "tidegate", &mut script);
-            print(&String::from_utf8_lossy(&script))?;
-            Ok(Exit::Done)
-        }
+        Command::Completion(Completion { shell }) => print_completion(shell),
         Command::Client(command) => command.run(options).await,
         Command::Store(store) => store.run(&options.screen()).await,
         Command::Import(import) => import.run(&options.screen()).await,

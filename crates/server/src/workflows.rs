@@ -111,15 +111,9 @@ impl Workflows {
         let (first_attempt, found) = oneshot::channel();
         let history = Arc::new(History::default());
         let supervisor = context.supervisor.clone();
-        supervisor.task(
-            "the last hour",
-            record_history(
-                history.clone(),
-                activity.clone(),
-                context.metrics.clone(),
-                supervisor.clone(),
-            ),
-        );
+        let metrics = context.metrics.clone();
+        let record = record_history(history.clone(), activity.clone(), metrics);
+        supervisor.task_until_drain("the last hour", record);
         let mut thread = WorkflowThread {
             settings: settings.clone(),
             context,
@@ -209,21 +203,26 @@ impl WorkflowThread {
             () = threads.wait_for_failure() => EngineEnd::End,
             next = work => next,
         };
-        // The metrics must not keep connections open.
-        self.context.metrics.watch_redis_of_workflows(Vec::new());
         // A step that came after the last heartbeat.
         clock.log_step();
+        self.close(engine, next).await;
+        next
+    }
+
+    /// Closes what was opened, and logs why.
+    async fn close(&self, engine: Option<Engine>, end: EngineEnd) {
+        // The metrics must not keep connections open.
+        self.context.metrics.watch_redis_of_workflows(Vec::new());
         if let Some(engine) = engine {
             heartbeat::leave(&engine).await;
             store::close(&engine).await;
         }
-        match next {
+        match end {
             EngineEnd::OpenAgain => {
                 warn!("workflows are opened again: redis had lost the store, and it was made anew")
             }
             EngineEnd::End => info!("workflows have stopped"),
         }
-        next
     }
 
     /// Drives an engine whose store was just opened, until the server stops or the store is
@@ -313,18 +312,22 @@ impl WorkflowThread {
         }
     }
 
+    fn trace_hooks(&self) -> tidegate_api::Traces {
+        tidegate_api::Traces {
+            caller: traces::caller,
+            exporter: self.context.traces.as_ref().map(Traces::api_exporter),
+        }
+    }
+
     fn server_hooks(&self, clock: StoreClock) -> ServerHooks {
         let ServerContext {
             health,
             metrics,
             supervisor,
             limits,
-            traces,
+            ..
         } = &self.context;
-        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> = {
-            let clock = clock.clone();
-            Arc::new(move |by| clock.advance(by))
-        };
+        let test_clock = clock.clone();
         let health = health.clone();
         let counting = metrics.clone();
         let totals = metrics.clone();
@@ -333,7 +336,10 @@ impl WorkflowThread {
         ServerHooks {
             version: crate::VERSION,
             clock: Arc::new(move || clock.now()),
-            test_clock: self.settings.test_clock.then_some(advance),
+            test_clock: self
+                .settings
+                .test_clock
+                .then_some(Arc::new(move |by| test_clock.advance(by))),
             serving: Arc::new(move || health.serving()),
             counter_store_health: Arc::new(move || counting.store_availability()),
             totals: Arc::new(move || totals.totals()),
@@ -341,29 +347,20 @@ impl WorkflowThread {
             limits: limits.shown.clone(),
             loads: Arc::new(move || loads.loads()),
             limit_uses: Arc::new(move |slots: &[u32]| uses.uses(slots)),
-            traces: tidegate_api::Traces {
-                caller: traces::caller,
-                exporter: traces.as_ref().map(Traces::api_exporter),
-            },
+            traces: self.trace_hooks(),
             drain: supervisor.drain.clone(),
             tasks: supervisor.tasks.clone(),
         }
     }
 }
 
-/// Records metrics of the last hour, until the server stops.
-async fn record_history(
-    history: Arc<History>,
-    activity: Arc<ApiMetrics>,
-    metrics: Arc<Metrics>,
-    supervisor: Supervisor,
-) {
+/// Records metrics of the last hour, until the future is dropped.
+async fn record_history(history: Arc<History>, activity: Arc<ApiMetrics>, metrics: Arc<Metrics>) {
     let mut ticks = interval(STEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = ticks.tick() => history.record_point(&activity, metrics.totals(), Timestamp::from_micros(edge_clock::now().0)),
-            () = supervisor.drain.cancelled() => return,
-        }
+        ticks.tick().await;
+        let now = Timestamp::from_micros(edge_clock::now().0);
+        history.record_point(&activity, metrics.totals(), now);
     }
 }

@@ -15,7 +15,7 @@ pub(crate) use change::{
     Applied, Change, CreationRecord, Delete, NewerState, Put, ResultField, RowChange, RowTimes,
     RowTiming, Stamp, Stored, StoredState, TimerMove, TrailEntry, Write,
 };
-pub(crate) use compact_state::{DecodedValue, decode_compact, encode_compact, is_small};
+pub(crate) use compact_state::{decode_compact, encode_compact, is_small};
 pub use error::{SCHEMA_VERSION, StoreError};
 pub(crate) use format::Schema;
 pub use format::{Format, RecordKind, UPGRADES, Upgrade};

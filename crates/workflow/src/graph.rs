@@ -81,12 +81,10 @@ impl Graph {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
         let job_limits = resolve::limits(&definition, policies)?;
-        let each = definition
-            .jobs
-            .into_iter()
-            .zip(parents)
-            .map(|(job, parents)| split_params(job, parents));
-        let (jobs, params): (Vec<_>, Vec<_>) = each.unzip();
+        let jobs = definition.jobs.into_iter().zip(parents);
+        let (jobs, params): (Vec<_>, Vec<_>) = jobs
+            .map(|(job, parents)| split_params(job, parents))
+            .unzip();
         let graph = Self {
             label: Label {
                 name: definition.name,
@@ -100,12 +98,11 @@ impl Graph {
             job_limits,
             jobs: GraphJobs::new(jobs).into(),
         };
-        match graph.topological_order() {
-            Ok(_) => Ok(graph),
-            Err(stuck) => Err(GraphError::Cycle {
-                cycle: graph.cycle_among(&stuck),
-            }),
+        if let Err(stuck) = graph.topological_order() {
+            let cycle = graph.cycle_among(&stuck);
+            return Err(GraphError::Cycle { cycle });
         }
+        Ok(graph)
     }
 
     /// Jobs that come directly after a job.
@@ -289,18 +286,12 @@ impl Graph {
         // with the job that was defined first.
         path.drain(..positions[&job]);
         path.reverse();
-        let first = path
-            .iter()
-            .enumerate()
-            .min_by_key(|&(_, job)| job)
-            .map_or(0, |(place, _)| place);
+        let first = (0..path.len()).min_by_key(|&at| path[at]).unwrap_or(0);
         path.rotate_left(first);
-        let mut cycle: Vec<String> = path
-            .iter()
+        path.push(path[0]);
+        path.iter()
             .map(|job| self.jobs[job.index()].name.clone())
-            .collect();
-        cycle.extend(cycle.first().cloned());
-        cycle
+            .collect()
     }
 }
 

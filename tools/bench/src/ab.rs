@@ -76,8 +76,8 @@ fn compare([a, b]: &[Table; 2], margin: f64) -> Result<Table> {
     let mut of_b = b.series();
     for a in a.series() {
         let b = of_b.next().context("B did less than A")?;
-        let name = || format!("{} has no {}", a.row, a.head);
-        let ratio = Ratio::new(a.values, b.values).with_context(name)?;
+        let ratio = Ratio::new(a.values, b.values)
+            .with_context(|| format!("{} has no {}", a.row, a.head))?;
         let cost = if a.head == RATE_HEAD {
             ratio.inverse()
         } else {

@@ -64,28 +64,30 @@ impl Compare {
         let mut table = Table::new("decisions", &["server", "load", "descriptors"]);
         for _ in options.rounds("decisions") {
             for variant in variants(&tidegate, reference.as_deref()) {
-                let Variant {
-                    server,
-                    traffic,
-                    descriptors,
-                    ..
-                } = variant;
-                let testbed = Testbed::start(variant.program, variant.store).await?;
-                let turn = traffic.turn(&testbed, descriptors, self.keys, options.turn);
-                let Decisions {
-                    per_second,
-                    count,
-                    spent,
-                } = turn.await?;
-                let server = format!("{server}, {}", variant.store.counter_store_name());
-                let mut row = table.row(&[&server, &traffic.name(), &descriptors]);
-                row.add("decisions/s", 0, [per_second]);
-                spent.add_to(&mut row, "decision", count);
-                row.add("user", 1, [micros_each(spent.server.user, count)]);
-                row.add("system", 1, [micros_each(spent.server.system, count)]);
+                variant.turn(self.keys, options.turn, &mut table).await?;
             }
         }
         Ok(table)
+    }
+}
+
+impl Variant<'_> {
+    /// Measures a turn on a new server and adds its row.
+    async fn turn(&self, keys: u32, time: Duration, table: &mut Table) -> Result<()> {
+        let testbed = Testbed::start(self.program, self.store).await?;
+        let turn = self.traffic.turn(&testbed, self.descriptors, keys, time);
+        let Decisions {
+            per_second,
+            count,
+            spent,
+        } = turn.await?;
+        let server = format!("{}, {}", self.server, self.store.counter_store_name());
+        let mut row = table.row(&[&server, &self.traffic.name(), &self.descriptors]);
+        row.add("decisions/s", 0, [per_second]);
+        spent.add_to(&mut row, "decision", count);
+        row.add("user", 1, [micros_each(spent.server.user, count)]);
+        row.add("system", 1, [micros_each(spent.server.system, count)]);
+        Ok(())
     }
 }
 
@@ -125,29 +127,19 @@ pub(crate) fn summary(decisions: &Table) -> Vec<[String; 3]> {
             format!("{median:.1} us")
         })
     };
-    let row = |what: &str, ours: String, theirs: String| {
-        let what = format!("processor time for a decision on {what}");
-        [what, ours, theirs]
-    };
-    let reference = |descriptors| {
-        let median = median("envoyproxy/ratelimit, Redis", descriptors);
-        format!("envoyproxy/ratelimit: {median}")
+    let row = |count: &str, descriptors, store: &str| {
+        let median = |server| median(&format!("{server}, {store}"), descriptors);
+        let reference = || format!("envoyproxy/ratelimit: {}", median("envoyproxy/ratelimit"));
+        let theirs = (store == "Redis").then(reference);
+        [
+            format!("processor time for a decision on {count}, {store}"),
+            median("Tidegate"),
+            theirs.unwrap_or("-".to_owned()),
+        ]
     };
     vec![
-        row(
-            "one descriptor, Redis",
-            median("Tidegate, Redis", 1),
-            reference(1),
-        ),
-        row(
-            "ten descriptors, Redis",
-            median("Tidegate, Redis", 10),
-            reference(10),
-        ),
-        row(
-            "one descriptor, memory",
-            median("Tidegate, memory", 1),
-            "-".to_owned(),
-        ),
+        row("one descriptor", 1, "Redis"),
+        row("ten descriptors", 10, "Redis"),
+        row("one descriptor", 1, "memory"),
     ]
 }

@@ -12,5 +12,4 @@ mod session;
 pub(crate) use body::{Shape, one_body};
 pub(crate) use keys::{Distribution, KeyStream};
 pub(crate) use run::{Load, PATH};
-pub(crate) use schedule::CallSchedule;
 pub(crate) use session::Session;

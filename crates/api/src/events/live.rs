@@ -63,18 +63,32 @@ pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
             }
             WatchTarget::Workflow(id, version) => {
                 let sink = sink.for_topic(topic_event(Some(id)));
-                match events::follow(request, id, version, sink.clone(), Arc::clone(&slots)).await {
-                    // The reader still wants the events of the other targets.
-                    Err(problem) if problem.code == Code::WorkflowNotFound => {
-                        tasks.spawn(async move { sink.send(removed_event(Id(id))).await });
-                    }
-                    followed => followed?,
-                }
+                let slots = Arc::clone(&slots);
+                follow(request, id, version, sink, slots).await?;
             }
         }
     }
     tasks.spawn(keep_open(sink, request.api.hooks.drain.clone(), slots));
     Ok(stream(receiver))
+}
+
+/// Follows a workflow, or sends that there is no such workflow: the reader still wants the events of
+/// the other targets.
+async fn follow(
+    request: &RequestContext<'_>,
+    id: WorkflowId,
+    version: Option<String>,
+    sink: EventSink,
+    slots: Arc<StreamSlots>,
+) -> Result<(), Problem> {
+    match events::follow(request, id, version, sink.clone(), slots).await {
+        Err(problem) if problem.code == Code::WorkflowNotFound => {
+            let send = async move { sink.send(removed_event(Id(id))).await };
+            request.api.hooks.tasks.spawn(send);
+            Ok(())
+        }
+        followed => followed,
+    }
 }
 
 /// Sends comments that keep the stream open, even if all its targets are gone.
@@ -101,32 +115,13 @@ fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
     query.finish()?;
     let mut targets = Vec::new();
     for text in list.split(',').filter(|text| !text.is_empty()) {
-        let target = match text.split_once(':') {
-            None if text == "overview" => WatchTarget::Overview,
-            Some(("workflow", about)) => {
-                let (id, version) = about
-                    .split_once('@')
-                    .map_or((about, None), |(id, version)| (id, Some(version)));
-                let id: WorkflowId = id
-                    .parse()
-                    .map_err(|error| Problem::field("watch", format!("{error}")))?;
-                WatchTarget::Workflow(id, version.map(str::to_owned))
-            }
-            _ => {
-                return Err(Problem::field(
-                    "watch",
-                    "expected `overview`, `workflow:ID` or `workflow:ID@VERSION`",
-                ));
-            }
-        };
+        let target = WatchTarget::parse(text)?;
         if !targets.contains(&target) {
             targets.push(target);
         }
         if targets.len() > MAX_TARGETS {
-            return Err(Problem::new(
-                Code::InvalidField,
-                format!("at most {MAX_TARGETS} things can be watched at once"),
-            ));
+            let detail = format!("at most {MAX_TARGETS} things can be watched at once");
+            return Err(Problem::new(Code::InvalidField, detail));
         }
     }
     if targets.is_empty() {
@@ -136,6 +131,26 @@ fn parse_targets(query: Option<&str>) -> Result<Vec<WatchTarget>, Problem> {
         ));
     }
     Ok(targets)
+}
+
+impl WatchTarget {
+    fn parse(text: &str) -> Result<Self, Problem> {
+        if text == "overview" {
+            return Ok(Self::Overview);
+        }
+        let Some(about) = text.strip_prefix("workflow:") else {
+            return Err(Problem::field(
+                "watch",
+                "expected `overview`, `workflow:ID` or `workflow:ID@VERSION`",
+            ));
+        };
+        let (id, version) = match about.split_once('@') {
+            Some((id, version)) => (id, Some(version.to_owned())),
+            None => (about, None),
+        };
+        let wrong = |error| Problem::field("watch", format!("{error}"));
+        Ok(Self::Workflow(id.parse().map_err(wrong)?, version))
+    }
 }
 
 fn topic_event(workflow: Option<WorkflowId>) -> Bytes {

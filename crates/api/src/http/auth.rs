@@ -41,30 +41,25 @@ pub(crate) fn check(
     let Some(tokens) = &access.tokens else {
         return Ok(None);
     };
-    let Some(secret) = secret(headers) else {
-        return Err(Problem::new(
-            Code::Unauthorized,
-            "the header `Authorization: Bearer <token>` is required",
-        ));
-    };
+    let unauthorized = |detail| Problem::new(Code::Unauthorized, detail);
+    let missing = || unauthorized("the header `Authorization: Bearer <token>` is required");
+    let secret = secret(headers).ok_or_else(missing)?;
     if secret.by_cookie && route.method != Method::GET {
         check_page(headers)?;
     }
     match tokens.find(&secret.text) {
-        None => Err(Problem::new(
-            Code::Unauthorized,
-            "the token is not known to this server",
-        )),
-        Some((role, name)) if role < needed => {
-            let role = role.word();
-            let needed = needed.word();
-            let detail = format!(
-                "the token of {name} has the role {role}; this call needs the role {needed}"
-            );
-            Err(Problem::new(Code::Forbidden, detail))
-        }
+        None => Err(unauthorized("the token is not known to this server")),
+        Some((role, name)) if role < needed => Err(forbidden(&name, role, needed)),
         Some((_, name)) => Ok(Some(name)),
     }
+}
+
+fn forbidden(name: &str, role: Role, needed: Role) -> Problem {
+    let role = role.word();
+    let needed = needed.word();
+    let detail =
+        format!("the token of {name} has the role {role}; this call needs the role {needed}");
+    Problem::new(Code::Forbidden, detail)
 }
 
 /// Returns the role and name of the caller, by token or cookie.

@@ -243,8 +243,8 @@ struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
             type Value = Object<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -254,7 +254,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Object)
             }
         }
-        deserializer.deserialize_map(Reader(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
@@ -263,8 +263,8 @@ struct EnumWord<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for EnumWord<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Reader<T> {
+        struct WordVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for WordVisitor<T> {
             type Value = EnumWord<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,7 +274,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for EnumWord<T> {
                 T::deserialize(StrDeserializer::new(word)).map(EnumWord)
             }
         }
-        deserializer.deserialize_str(Reader(PhantomData))
+        deserializer.deserialize_str(WordVisitor(PhantomData))
     }
 }
 
@@ -386,8 +386,8 @@ pub(crate) struct NameList(pub(crate) Vec<String>);
 
 impl<'de> Deserialize<'de> for NameList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
+        struct NameListVisitor;
+        impl<'de> Visitor<'de> for NameListVisitor {
             type Value = NameList;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -407,7 +407,7 @@ impl<'de> Deserialize<'de> for NameList {
                 Ok(NameList(names))
             }
         }
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(NameListVisitor)
     }
 }
 

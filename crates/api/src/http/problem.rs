@@ -248,6 +248,14 @@ pub(crate) fn item_status<T>(result: &Result<T, Problem>) -> u16 {
     status.unwrap_or(StatusCode::OK).as_u16()
 }
 
+/// Returns the problems among the results of items.
+pub(crate) fn problems<'a, T: 'a>(
+    results: impl IntoIterator<Item = &'a Result<T, Problem>>,
+) -> impl Iterator<Item = &'a Problem> {
+    let results = results.into_iter();
+    results.filter_map(|result| result.as_ref().err())
+}
+
 /// Returns the problem of an item, if it has one.
 pub(crate) fn item_error<'a, T>(
     result: &'a Result<T, Problem>,
@@ -259,31 +267,42 @@ pub(crate) fn item_error<'a, T>(
         .map(|problem| problem.body(request_id))
 }
 
+/// Returns the code of an error of the engine.
+const fn engine_code(error: &EngineError) -> Code {
+    match error {
+        EngineError::NoWorkflow { .. } => Code::WorkflowNotFound,
+        EngineError::NoJob { .. } => Code::JobNotFound,
+        EngineError::Refused(Refusal::LeaseLost { .. }) => Code::LeaseLost,
+        EngineError::Refused(_) => Code::StateConflict,
+        EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
+        EngineError::TooManyPolicies { .. } | EngineError::InvalidPolicies(_) => {
+            Code::InvalidDefinition
+        }
+        EngineError::TooManyToCount { .. } => Code::InvalidField,
+        EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
+        EngineError::Closed => Code::ShuttingDown,
+        EngineError::Store(error) => store_code(error),
+    }
+}
+
+const fn store_code(error: &StoreError) -> Code {
+    match error {
+        StoreError::Unavailable { .. }
+        | StoreError::Unknown { .. }
+        | StoreError::PartialWrite { .. } => Code::StoreUnavailable,
+        _ => Code::Internal,
+    }
+}
+
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
-        if let EngineError::InvalidPolicies(error) = error {
-            return error.into();
-        }
-        let code = match &error {
-            EngineError::NoWorkflow { .. } => Code::WorkflowNotFound,
-            EngineError::NoJob { .. } => Code::JobNotFound,
-            EngineError::Refused(Refusal::LeaseLost { .. }) => Code::LeaseLost,
-            EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
-            EngineError::Refused(_) => Code::StateConflict,
-            EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
-            EngineError::TooManyPolicies { .. }
-            // The early return above has handled it.
-            | EngineError::InvalidPolicies(_) => Code::InvalidDefinition,
-            EngineError::TooManyToCount { .. } => Code::InvalidField,
-            EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
-            EngineError::Closed => Code::ShuttingDown,
-            EngineError::Store(
-                StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::PartialWrite { .. },
-            ) => Code::StoreUnavailable,
-            EngineError::Store(_) => Code::Internal,
-        };
-        let problem = Self::new(code, error.to_string());
+        let problem = Self::new(engine_code(&error), error.to_string());
         match error {
+            EngineError::InvalidPolicies(error) => error.into(),
+            EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Self {
+                code: Code::AlreadyStarted,
+                ..problem
+            },
             EngineError::KeyMismatch { workflow, .. } => {
                 problem.with_extension(ExtensionMember::Workflow(workflow))
             }
@@ -308,38 +327,45 @@ impl From<StoreError> for Problem {
 impl From<GraphError> for Problem {
     fn from(error: GraphError) -> Self {
         let text = error.to_string();
-        // The text is about the definition alone, which may be one of many. Only `path` says where
-        // it is in the request.
-        let at_path = |code, path: String| {
-            let detail = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text);
-            Self::new(code, detail).at(path)
-        };
-        match error {
-            GraphError::NoJobs | GraphError::TooManyJobs { .. } => {
-                at_path(Code::InvalidDefinition, "jobs".to_owned())
-            }
+        let (code, path) = match error {
             GraphError::TooManyTags { count } => {
                 let detail = format!("there are {count} tags, more than {MAX_TAGS}");
-                Self::new(Code::InvalidDefinition, detail).at("tags")
+                return Self::new(Code::InvalidDefinition, detail).at("tags");
             }
-            GraphError::InvalidName { path, .. }
-            | GraphError::Limit { path, .. }
-            | GraphError::Policy { path, .. }
-            | GraphError::Weight { path, .. } => at_path(Code::InvalidDefinition, path),
-            GraphError::NotAnObject { path }
-            | GraphError::NoTime { path }
-            | GraphError::TooManyRetries { path, .. }
-            | GraphError::Backoff { path, .. } => at_path(Code::InvalidField, path),
             GraphError::DuplicateName { name, second, .. } => {
                 let detail = format!(
                     "'{name}' is also the name of an earlier job: give each job a name of its own"
                 );
-                Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))
+                let path = format!("jobs[{second}].name");
+                return Self::new(Code::DuplicateJobName, detail).at(path);
             }
-            GraphError::UnknownJob { path, .. } => at_path(Code::UnknownDependency, path),
-            GraphError::Cycle { cycle } => at_path(Code::GraphCycle, "jobs".to_owned())
-                .with_extension(ExtensionMember::Cycle(cycle)),
-        }
+            GraphError::Cycle { cycle } => {
+                let cycle = ExtensionMember::Cycle(cycle);
+                return Self::at_path(Code::GraphCycle, "jobs", &text).with_extension(cycle);
+            }
+            GraphError::NoJobs | GraphError::TooManyJobs { .. } => {
+                (Code::InvalidDefinition, "jobs".to_owned())
+            }
+            GraphError::InvalidName { path, .. }
+            | GraphError::Limit { path, .. }
+            | GraphError::Policy { path, .. }
+            | GraphError::Weight { path, .. } => (Code::InvalidDefinition, path),
+            GraphError::NotAnObject { path }
+            | GraphError::NoTime { path }
+            | GraphError::TooManyRetries { path, .. }
+            | GraphError::Backoff { path, .. } => (Code::InvalidField, path),
+            GraphError::UnknownJob { path, .. } => (Code::UnknownDependency, path),
+        };
+        Self::at_path(code, &path, &text)
+    }
+}
+
+impl Problem {
+    /// Makes the problem of a definition, which may be one of many: `text` without the path in
+    /// front. Only `path` says where it is in the request.
+    fn at_path(code: Code, path: &str, text: &str) -> Self {
+        let detail = text.strip_prefix(&format!("{path}: ")).unwrap_or(text);
+        Self::new(code, detail).at(path)
     }
 }
 

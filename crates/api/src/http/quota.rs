@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Extension;
@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::problem::{Code, Problem};
+
+use crate::http::lock;
 
 /// Largest answer that needs no quota: the number of connections bounds those.
 pub(crate) const MAX_UNRESERVED_BYTES: usize = 256 * 1024;
@@ -173,8 +175,7 @@ impl Quota {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Caller, usize>> {
-        // Each change is complete or absent.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.used)
     }
 }
 

@@ -17,6 +17,12 @@ pub enum Role {
 }
 
 impl Role {
+    fn from_word(word: &str) -> Option<Self> {
+        [Self::Read, Self::Work, Self::Admin]
+            .into_iter()
+            .find(|role| role.word() == word)
+    }
+
     /// Returns the word of a tokens file.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -56,6 +62,20 @@ impl fmt::Debug for Tokens {
     }
 }
 
+impl Token {
+    fn parse(line: &str) -> Result<Self, &'static str> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [role, name, secret] = words[..] else {
+            return Err("expected `role name token`");
+        };
+        Ok(Self {
+            role: Role::from_word(role).ok_or("the role must be read, work or admin")?,
+            name: name.into(),
+            secret: secret.to_owned(),
+        })
+    }
+}
+
 impl Tokens {
     /// Returns a set without any token, which refuses every client.
     #[must_use]
@@ -87,35 +107,18 @@ impl Tokens {
     /// The first line of another form, without its token.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens: Vec<Token> = Vec::new();
-        for (at, line) in text.lines().enumerate() {
+        for (line, at) in text.lines().zip(1..) {
             if line.trim().is_empty() || line.trim_start().starts_with('#') {
                 continue;
             }
-            let number = at + 1;
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [role, name, secret] = words[..] else {
-                return Err(format!("line {number}: expected `role name token`"));
-            };
-            let role = match role {
-                "read" => Role::Read,
-                "work" => Role::Work,
-                "admin" => Role::Admin,
-                _ => {
-                    return Err(format!(
-                        "line {number}: the role must be read, work or admin"
-                    ));
-                }
-            };
-            if tokens.iter().any(|token| token.secret == secret) {
+            let token = Token::parse(line).map_err(|error| format!("line {at}: {error}"))?;
+            if tokens.iter().any(|other| other.secret == token.secret) {
+                let name = token.name;
                 return Err(format!(
-                    "line {number}: the token of {name} is already used by another line"
+                    "line {at}: the token of {name} is already used by another line"
                 ));
             }
-            tokens.push(Token {
-                role,
-                name: name.into(),
-                secret: secret.to_owned(),
-            });
+            tokens.push(token);
         }
         if tokens.is_empty() {
             Err("the file contains no token".to_owned())

@@ -1,12 +1,15 @@
 //! Claims of workers for jobs.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
 use axum::response::Response;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, Timestamp};
+use tidegate_workflow::{
+    Claim, Claimed, Graph, Input, JobIndex, Json, LeaseRef, LeasedBatch, Timestamp,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -238,14 +241,7 @@ pub(crate) async fn claim(request: &RequestContext<'_>) -> HandlerResult {
         };
         return Ok(answer(&result, None, ENVELOPE_BYTES));
     }
-    let mode = waiting::claim_mode(wait);
-    let mut batch = api
-        .engine()
-        .lease_except(&claim, &[], mode, api.now())
-        .await?;
-    if batch.is_empty() {
-        batch = waiting::claim(api, &claim, &[], wait, &process).await?;
-    }
+    let batch = waiting::claim_or_wait(api, &claim, wait, &process).await?;
     let Delivered { jobs, guard } = deliver(request, &claim.worker, batch).await?;
     let result = ClaimResult {
         jobs: ClaimedJob::list_from(&jobs, &api.hooks.traces),
@@ -324,20 +320,8 @@ impl<'a> ClaimedJob<'a> {
     fn from_claimed(claimed: &'a Claimed, lease_expires_at: Rc<str>) -> Self {
         let graph = claimed.graph();
         let job = claimed.job();
-        let text = |json: Option<&'a Json>| json.map(Json::text);
-        let input = |input: &'a Input| {
-            let parent = &graph.jobs[input.job.index()];
-            JobInput {
-                job: &parent.name,
-                handler: &parent.handler,
-                output: Verbatim::from_bytes(&input.output),
-                state: input.state,
-                error: input.error.as_ref().map(|error| InputError {
-                    kind: &error.kind,
-                    message: &error.message,
-                }),
-            }
-        };
+        let inputs = claimed.inputs.iter();
+        let omitted = claimed.omitted.iter();
         Self {
             lease: claimed.lease,
             lease_expires_at,
@@ -348,19 +332,41 @@ impl<'a> ClaimedJob<'a> {
             queue: &job.queue,
             attempt: claimed.attempt,
             fence: claimed.fence,
-            params: Verbatim(merged(
-                text(graph.globals.as_ref()),
-                text(graph.params(claimed.lease.job)),
-            )),
-            inputs: claimed.inputs.iter().map(input).collect(),
-            omitted_inputs: claimed
-                .omitted
-                .iter()
+            params: Verbatim(merged_params(graph, claimed.lease.job)),
+            inputs: inputs
+                .map(|input| JobInput::from_input(graph, input))
+                .collect(),
+            omitted_inputs: omitted
                 .map(|parent| &*graph.jobs[parent.index()].name)
                 .collect(),
             timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
             traceparent: None,
             suspect: claimed.suspect.then_some(true),
+        }
+    }
+}
+
+/// Returns the globals of a workflow with the params of a job.
+fn merged_params(graph: &Graph, job: JobIndex) -> Cow<'_, str> {
+    merged(
+        graph.globals.as_ref().map(Json::text),
+        graph.params(job).map(Json::text),
+    )
+}
+
+impl<'a> JobInput<'a> {
+    fn from_input(graph: &'a Graph, input: &'a Input) -> Self {
+        let parent = &graph.jobs[input.job.index()];
+        let error = input.error.as_ref();
+        Self {
+            job: &parent.name,
+            handler: &parent.handler,
+            output: Verbatim::from_bytes(&input.output),
+            state: input.state,
+            error: error.map(|error| InputError {
+                kind: &error.kind,
+                message: &error.message,
+            }),
         }
     }
 }

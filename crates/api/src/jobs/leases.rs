@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Intent, LeaseRef};
+use tidegate_workflow::{Intent, LeaseRef, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -14,8 +14,9 @@ use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{self, Code, Problem};
 
+use crate::http::request_id::RequestId;
 use crate::http::time::Rfc3339;
-use crate::state::app_state::{HandlerResult, RequestContext};
+use crate::state::app_state::{AppState, HandlerResult, RequestContext};
 use crate::state::error_log;
 use crate::state::metrics::CountedEvent;
 
@@ -27,8 +28,9 @@ const MAX_LEASES: usize = 1_000;
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Extend))]
 pub(crate) struct ExtendBody<'a> {
-    #[cfg_attr(test, schema(max_items = 1000))]
-    leases: Vec<String>,
+    #[serde(borrow)]
+    #[cfg_attr(test, schema(max_items = 1000, value_type = Vec<String>))]
+    leases: Vec<&'a RawValue>,
     /// How long from now on: 5s to 1h, 30s if left out.
     lease: Option<TimeSpan>,
     /// Name of the worker, as in its claims: then the answer says whether it should drain.
@@ -41,19 +43,6 @@ pub(crate) struct ExtendBody<'a> {
     /// Notes to store about jobs, of these leases or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
-    notes: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawExtendBody<'a> {
-    #[serde(borrow)]
-    leases: Vec<&'a RawValue>,
-    lease: Option<TimeSpan>,
-    worker: Option<String>,
-    stopping: Option<bool>,
-    uptime: Option<TimeSpan>,
-    #[serde(borrow, default)]
     notes: Option<Vec<&'a RawValue>>,
 }
 
@@ -82,6 +71,20 @@ struct LeaseItem<'a> {
     error: Option<problem::ProblemBody<'a>>,
 }
 
+impl<'a> LeaseItem<'a> {
+    fn from_outcome(
+        outcome: &'a Result<(), Problem>,
+        expires: Timestamp,
+        request_id: &'a RequestId,
+    ) -> Self {
+        Self {
+            status: problem::item_status(outcome),
+            lease_expires_at: outcome.is_ok().then_some(Rfc3339(expires)),
+            error: problem::item_error(outcome, request_id),
+        }
+    }
+}
+
 /// Parses a lease.
 pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
     text.parse().map_err(|_| {
@@ -104,40 +107,7 @@ struct ParsedExtension {
 }
 
 fn parse_request(body: &[u8]) -> Result<ParsedExtension, Problem> {
-    let path = |at: usize| format!("leases[{at}]");
-    let intent = |stopping: Option<bool>| {
-        if stopping.unwrap_or_default() {
-            Intent::Stop
-        } else {
-            Intent::Continue
-        }
-    };
-    if let Some(ExtendBody {
-        leases,
-        lease,
-        worker,
-        stopping,
-        uptime,
-        notes,
-    }) = body::read_correct(body)
-    {
-        body::check_number(leases.len(), MAX_LEASES, "leases")?;
-        let leases = leases
-            .iter()
-            .enumerate()
-            .map(|(at, text)| parse_lease(text, &path(at)))
-            .collect();
-        return Ok(ParsedExtension {
-            leases,
-            lease,
-            worker,
-            intent: intent(stopping),
-            uptime,
-            notes: notes::parse(notes)?,
-        });
-    }
-    // One item is wrong. The others are extended nevertheless, so each is parsed by itself.
-    let RawExtendBody {
+    let ExtendBody {
         leases,
         lease,
         worker,
@@ -148,17 +118,18 @@ fn parse_request(body: &[u8]) -> Result<ParsedExtension, Problem> {
     body::check_number(leases.len(), MAX_LEASES, "leases")?;
     let parse = |(at, raw): (usize, &RawValue)| {
         // A value that is no text is no lease either.
-        parse_lease(
-            &serde_json::from_str::<String>(raw.get()).unwrap_or_default(),
-            &path(at),
-        )
+        let text = serde_json::from_str::<String>(raw.get()).unwrap_or_default();
+        parse_lease(&text, &format!("leases[{at}]"))
     };
-    let leases = leases.into_iter().enumerate().map(parse).collect();
     Ok(ParsedExtension {
-        leases,
+        leases: leases.into_iter().enumerate().map(parse).collect(),
         lease,
         worker,
-        intent: intent(stopping),
+        intent: if stopping.unwrap_or_default() {
+            Intent::Stop
+        } else {
+            Intent::Continue
+        },
         uptime,
         notes: notes::parse(notes)?,
     })
@@ -167,7 +138,7 @@ fn parse_request(body: &[u8]) -> Result<ParsedExtension, Problem> {
 pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
     let api = request.api;
     let ParsedExtension {
-        leases: parsed,
+        leases,
         lease,
         worker,
         intent,
@@ -175,42 +146,53 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
         notes,
     } = parse_request(request.body)?;
     let expires = api.now() + claims::lease_duration(lease, "lease")?;
-    let (requested, checks) = problem::split_valid(parsed);
-    let extensions = requested.iter().map(|lease| (*lease, expires)).collect();
-    let extended = api.engine().extend_for(extensions, intent, api.now());
-    let (extended, noted) = tokio::join!(extended, notes::add_notes(request, notes));
-    let held = requested
-        .into_iter()
-        .zip(&extended)
-        .filter(|(_, extended)| extended.is_ok())
-        .map(|(lease, _)| lease);
-    api.worker_registry
-        .record_extended(held, expires, api.now());
-    let outcomes = problem::merge_results(checks, extended);
-    let number = |event: fn(&Result<(), Problem>) -> bool| {
-        outcomes.iter().filter(|outcome| event(outcome)).count() as u64
-    };
-    api.metrics
-        .add(CountedEvent::Extended, number(Result::is_ok));
-    let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
-    api.metrics.add(CountedEvent::LeaseLost, number(is_lost));
+    let (outcomes, noted) = tokio::join!(
+        extend_valid(api, leases, expires, intent),
+        notes::add_notes(request, notes)
+    );
     let all = outcomes.iter().chain(noted.iter().flatten());
-    error_log::log_item_problems(request, all.filter_map(|outcome| outcome.as_ref().err()));
-    let item = |outcome| LeaseItem {
-        status: problem::item_status(outcome),
-        lease_expires_at: outcome.is_ok().then_some(Rfc3339(expires)),
-        error: problem::item_error(outcome, request.id),
-    };
+    error_log::log_item_problems(request, problem::problems(all));
+    let item = |outcome| LeaseItem::from_outcome(outcome, expires, request.id);
     Ok(json::ok(&ExtendResult {
         leases: outcomes.iter().map(item).collect(),
         notes: NoteItem::list_from(&noted, request.id),
-        drain: worker.and_then(|worker| {
-            let process =
-                api.worker_registry
-                    .process(&worker, uptime.map(|uptime| uptime.0), api.now());
-            claims::drain(api, &process)
-        }),
+        drain: worker.and_then(|worker| drain(api, &worker, uptime)),
     }))
+}
+
+/// Extends the leases that are valid, records and counts them. Returns the outcome of each.
+async fn extend_valid(
+    api: &AppState,
+    leases: Vec<Result<LeaseRef, Problem>>,
+    expires: Timestamp,
+    intent: Intent,
+) -> Vec<Result<(), Problem>> {
+    let (requested, checks) = problem::split_valid(leases);
+    let extensions = requested.iter().map(|lease| (*lease, expires)).collect();
+    let extended = api.engine().extend_for(extensions, intent, api.now()).await;
+    let held = requested.into_iter().zip(&extended);
+    let held = held.filter_map(|(lease, extended)| extended.is_ok().then_some(lease));
+    api.worker_registry
+        .record_extended(held, expires, api.now());
+    let outcomes = problem::merge_results(checks, extended);
+    count(api, &outcomes);
+    outcomes
+}
+
+/// Value of `drain` in the answer to a worker that may have reported its uptime.
+fn drain(api: &AppState, worker: &str, uptime: Option<TimeSpan>) -> Option<bool> {
+    let uptime = uptime.map(|uptime| uptime.0);
+    let process = api.worker_registry.process(worker, uptime, api.now());
+    claims::drain(api, &process)
+}
+
+/// Counts the extended and the lost leases.
+fn count(api: &AppState, outcomes: &[Result<(), Problem>]) {
+    let extended = outcomes.iter().flatten().count();
+    api.metrics.add(CountedEvent::Extended, extended as u64);
+    let lost = problem::problems(outcomes).filter(|problem| problem.code == Code::LeaseLost);
+    api.metrics
+        .add(CountedEvent::LeaseLost, lost.count() as u64);
 }
 
 #[cfg(test)]

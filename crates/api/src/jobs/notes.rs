@@ -87,25 +87,22 @@ impl NoteBody {
         }
         let progress = self.progress.map(ProgressBody::resolve).transpose()?;
         let lines = self.log.unwrap_or_default();
+        let number = lines.len();
         let bytes: usize = lines.iter().map(String::len).sum();
-        if lines.len() > MAX_LINES {
-            let detail = format!(
-                "{} lines, more than {MAX_LINES}: send them in several notes",
-                lines.len()
-            );
-            return Err(Problem::field("log", detail));
-        }
-        if bytes > MAX_LOG_BYTES {
-            let detail = format!(
+        let detail = if number > MAX_LINES {
+            format!("{number} lines, more than {MAX_LINES}: send them in several notes")
+        } else if bytes > MAX_LOG_BYTES {
+            format!(
                 "the lines have {bytes} bytes, more than {MAX_LOG_BYTES}: shorten them, or send several notes"
-            );
-            return Err(Problem::field("log", detail));
-        }
-        Ok(Note {
-            lease,
-            progress,
-            lines,
-        })
+            )
+        } else {
+            return Ok(Note {
+                lease,
+                progress,
+                lines,
+            });
+        };
+        Err(Problem::field("log", detail))
     }
 }
 

@@ -112,56 +112,58 @@ impl ReportBody<'_> {
                     output: self.output.map(|output| Json::from_checked(output.get())),
                 }
             }
-            OutcomeWord::Failed => {
-                let retry = match (self.retry, self.retry_after) {
-                    (Some(RetryWord::Never), Some(_)) => {
-                        return Err(Problem::field(
-                            "retry_after",
-                            "cannot be combined with \"retry\": \"never\"",
-                        ));
-                    }
-                    (Some(RetryWord::Never), None) => RetryWish::Never,
-                    (_, Some(pause)) => RetryWish::After(pause.0),
-                    _ => RetryWish::ByPolicy,
-                };
-                let missing = || Problem::field("error", "the outcome failed needs an error");
-                Outcome::Failed {
-                    failure: self.error.ok_or_else(missing)?.resolve(),
-                    retry,
-                }
-            }
-            OutcomeWord::Throttled => {
-                let missing =
-                    || Problem::field("retry_after", "the outcome throttled needs retry_after");
-                Outcome::Throttled {
-                    pause: self.retry_after.ok_or_else(missing)?.0,
-                }
-            }
+            OutcomeWord::Failed => self.failed()?,
+            OutcomeWord::Throttled => self.throttled()?,
             OutcomeWord::NotBegun => Outcome::NotBegun,
             OutcomeWord::GivenBack => Outcome::Returned {
                 pause: self.pause.map_or(Duration::ZERO, |pause| pause.0),
             },
             OutcomeWord::Crashed => {
-                let death = match (self.signal, self.exit) {
-                    (Some(signal), None) => Death::Signal(signal),
-                    (None, Some(code)) => Death::Exit(code),
-                    (None, None) => {
-                        return Err(Problem::field(
-                            "signal",
-                            "the outcome crashed needs signal or exit",
-                        ));
-                    }
-                    (Some(_), Some(_)) => {
-                        return Err(Problem::field("exit", "cannot be combined with signal"));
-                    }
-                };
-                Outcome::Crashed(Crash {
-                    death,
-                    alone: self.alone.unwrap_or_default(),
-                })
+                let alone = self.alone.unwrap_or_default();
+                let death = self.death()?;
+                Outcome::Crashed(Crash { death, alone })
             }
         };
         Ok(Report { lease, outcome })
+    }
+
+    fn failed(self) -> Result<Outcome, Problem> {
+        let retry = self.retry_wish()?;
+        let missing = || Problem::field("error", "the outcome failed needs an error");
+        let failure = self.error.ok_or_else(missing)?.resolve();
+        Ok(Outcome::Failed { failure, retry })
+    }
+
+    fn throttled(&self) -> Result<Outcome, Problem> {
+        let missing = || Problem::field("retry_after", "the outcome throttled needs retry_after");
+        let pause = self.retry_after.ok_or_else(missing)?.0;
+        Ok(Outcome::Throttled { pause })
+    }
+
+    /// Returns what the worker wishes for the next attempt.
+    fn retry_wish(&self) -> Result<RetryWish, Problem> {
+        match (self.retry, self.retry_after) {
+            (Some(RetryWord::Never), Some(_)) => Err(Problem::field(
+                "retry_after",
+                "cannot be combined with \"retry\": \"never\"",
+            )),
+            (Some(RetryWord::Never), None) => Ok(RetryWish::Never),
+            (_, Some(pause)) => Ok(RetryWish::After(pause.0)),
+            _ => Ok(RetryWish::ByPolicy),
+        }
+    }
+
+    /// Returns how the process of a crashed attempt ended.
+    fn death(&self) -> Result<Death, Problem> {
+        match (self.signal, self.exit) {
+            (Some(signal), None) => Ok(Death::Signal(signal)),
+            (None, Some(code)) => Ok(Death::Exit(code)),
+            (None, None) => Err(Problem::field(
+                "signal",
+                "the outcome crashed needs signal or exit",
+            )),
+            (Some(_), Some(_)) => Err(Problem::field("exit", "cannot be combined with signal")),
+        }
     }
 
     /// Checks that each field belongs to the outcome.
@@ -180,16 +182,16 @@ impl ReportBody<'_> {
             (OutcomeWord::Crashed, self.exit.is_some(), "exit"),
             (OutcomeWord::Crashed, self.alone.is_some(), "alone"),
         ];
-        match fields
-            .into_iter()
-            .find(|&(outcome, given, _)| given && outcome != self.outcome)
-        {
-            Some((outcome, _, field)) => Err(Problem::field(
-                field,
-                format!("only the outcome {} has this field", outcome.text()),
-            )),
-            None => Ok(()),
+        for (outcome, given, field) in fields {
+            if given && outcome != self.outcome {
+                let word = outcome.text();
+                return Err(Problem::field(
+                    field,
+                    format!("only the outcome {word} has this field"),
+                ));
+            }
         }
+        Ok(())
     }
 }
 

@@ -65,13 +65,11 @@ fn without_handler(
     in_queue.filter(|job| has_no_worker(job)).collect()
 }
 
-/// Returns the jobs whose limits are exhausted.
-async fn full_limits(
-    request: &RequestContext<'_>,
-    snapshot: &Snapshot,
+/// Returns the jobs that have limits, by their limits.
+fn group_by_limits<'a>(
+    snapshot: &'a Snapshot,
     waiting: &[(JobIndex, WaitReason)],
-    holders: usize,
-) -> Result<HashMap<JobIndex, WaitReason>, Problem> {
+) -> HashMap<&'a Limits, Vec<JobIndex>> {
     let mut limited: HashMap<&Limits, Vec<JobIndex>> = HashMap::new();
     for &(job, _) in waiting {
         let Some(limits) = snapshot.graph().limits(job) else {
@@ -81,6 +79,17 @@ async fn full_limits(
             limited.entry(limits).or_default().push(job);
         }
     }
+    limited
+}
+
+/// Returns the jobs whose limits are exhausted.
+async fn full_limits(
+    request: &RequestContext<'_>,
+    snapshot: &Snapshot,
+    waiting: &[(JobIndex, WaitReason)],
+    holders: usize,
+) -> Result<HashMap<JobIndex, WaitReason>, Problem> {
+    let limited = group_by_limits(snapshot, waiting);
     if limited.is_empty() {
         return Ok(HashMap::new());
     }

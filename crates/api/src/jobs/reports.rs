@@ -136,20 +136,13 @@ pub(crate) async fn report(request: &RequestContext<'_>) -> HandlerResult {
         Ok(delivered) => (delivered, None),
         Err(problem) => (Delivered::default(), Some(problem)),
     };
-    let notes_failed = noted
-        .iter()
-        .flatten()
-        .filter_map(|noted| noted.as_ref().err());
-    let failed = reported
-        .iter()
-        .filter_map(|reported| reported.as_ref().err())
-        .chain(&refused);
+    let failed = problem::problems(&reported).chain(&refused);
+    let notes_failed = problem::problems(noted.iter().flatten());
     error_log::log_item_problems(request, failed.chain(notes_failed));
+    let items = reported.iter();
+    let items = items.map(|reported| ReportItem::from_result(reported, request.id));
     let result = ReportResult {
-        reports: reported
-            .iter()
-            .map(|reported| ReportItem::from_result(reported, request.id))
-            .collect(),
+        reports: items.collect(),
         notes: NoteItem::list_from(&noted, request.id),
         jobs: ClaimedJob::list_from(&delivered.jobs, &api.hooks.traces),
         claim_error: refused.as_ref().map(|problem| problem.body(request.id)),
@@ -181,7 +174,7 @@ async fn report_and_claim(
     Result<LeasedBatch, EngineError>,
 ) {
     let given_back = tidegate_workflow::given_back(&reports);
-    let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+    let leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
     let claim = claim_request.map(|request| (&request.claim, waiting::claim_mode(request.wait)));
     let (reported, mut claimed) = api
         .engine()
@@ -193,7 +186,7 @@ async fn report_and_claim(
     {
         claimed = waiting::claim(api, claim, &given_back, *wait, process).await;
     }
-    let ended = reported_leases
+    let ended = leases
         .into_iter()
         .zip(&reported)
         .filter(|(_, reported)| is_over(reported))
@@ -219,44 +212,51 @@ struct ParsedReports {
 }
 
 fn parse_request(body: &[u8]) -> Result<ParsedReports, Problem> {
-    let prefix = |at: usize| format!("reports[{at}].");
-    if let Some(ReportsBody {
+    let Some(ReportsBody {
         reports,
         claim,
         notes,
     }) = body::read_correct(body)
-    {
-        body::check_number(reports.len(), MAX_REPORTS, "reports")?;
-        let resolved = reports.into_iter().enumerate();
-        let resolved = resolved.map(|(at, parse)| {
-            parse
-                .resolve()
-                .map_err(|problem| problem.under_prefix(&prefix(at)))
-        });
-        return Ok(ParsedReports {
-            reports: resolved.collect(),
-            claim,
-            notes: notes::parse(notes)?,
-        });
-    }
-    // One item is wrong. The others are accepted nevertheless, so each is parsed by itself.
+    else {
+        return parse_each(body);
+    };
+    body::check_number(reports.len(), MAX_REPORTS, "reports")?;
+    let reports = reports.into_iter().map(ReportBody::resolve);
+    Ok(ParsedReports {
+        reports: with_prefix(reports),
+        claim,
+        notes: notes::parse(notes)?,
+    })
+}
+
+/// Parses a body of which an item is wrong. The others are accepted nevertheless, so each is parsed
+/// by itself.
+fn parse_each(body: &[u8]) -> Result<ParsedReports, Problem> {
     let RawReportsBody {
         reports,
         claim,
         notes,
     } = body::read(body)?;
     body::check_number(reports.len(), MAX_REPORTS, "reports")?;
-    let parse = |(at, raw): (usize, &RawValue)| {
+    let reports = reports.into_iter().map(|raw| {
         let report = body::read::<ReportBody<'_>>(raw.get().as_bytes());
-        report
-            .and_then(ReportBody::resolve)
-            .map_err(|problem| problem.under_prefix(&prefix(at)))
-    };
+        report.and_then(ReportBody::resolve)
+    });
     Ok(ParsedReports {
-        reports: reports.into_iter().enumerate().map(parse).collect(),
+        reports: with_prefix(reports),
         claim,
         notes: notes::parse(notes)?,
     })
+}
+
+/// Adds the place of each report to the path of its problem.
+fn with_prefix(
+    reports: impl Iterator<Item = Result<Report, Problem>>,
+) -> Vec<Result<Report, Problem>> {
+    let at_place = |(at, report): (usize, Result<_, Problem>)| {
+        report.map_err(|problem| problem.under_prefix(&format!("reports[{at}].")))
+    };
+    reports.enumerate().map(at_place).collect()
 }
 
 /// Counts the result of a report.

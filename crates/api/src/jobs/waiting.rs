@@ -17,6 +17,22 @@ pub(crate) fn claim_mode(wait: Duration) -> ClaimMode {
     }
 }
 
+/// Claims the jobs that are ready, or else waits for jobs.
+pub(crate) async fn claim_or_wait(
+    api: &AppState,
+    claim: &Claim,
+    wait: Duration,
+    process: &WorkerProcess<'_>,
+) -> Result<LeasedBatch, EngineError> {
+    let mode = claim_mode(wait);
+    let engine = api.engine();
+    let batch = engine.lease_except(claim, &[], mode, api.now()).await?;
+    if batch.is_empty() {
+        return self::claim(api, claim, &[], wait, process).await;
+    }
+    Ok(batch)
+}
+
 /// Claims again when work arrives, until there are jobs, the time is over, or the server or the
 /// worker drains. Jobs of the leases in `except` do not count: the worker has just returned them.
 pub(crate) async fn claim(

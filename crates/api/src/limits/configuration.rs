@@ -75,35 +75,23 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         next_cursor: None,
     };
     if let Some(text) = &level_query.find {
-        let found =
-            configuration.map(|active| search(active, text, level_query.limit, &level_query.from));
-        let page = found.map_or_else(Page::empty, |found| search_page(host, found));
+        let page = configuration.map_or_else(Page::empty, |active| {
+            let found = search(active, text, level_query.limit, &level_query.from);
+            search_page(host, found)
+        });
         (shown.found, shown.next_cursor) = (page.items, page.next);
-        return Ok(json::ok(&shown));
-    }
-    let Some(name) = &level_query.domain else {
+    } else if let Some(name) = &level_query.domain {
+        let domain = configuration.and_then(|active| active.domain_named(name));
+        let page = domain.and_then(|domain| descriptors(host, domain, &level_query));
+        let missing = "the configuration has no descriptor with this domain and entries";
+        let page = page.ok_or_else(|| Problem::new(Code::DescriptorNotFound, missing))?;
+        (shown.descriptors, shown.next_cursor) = (page.items, page.next);
+    } else {
         let page =
             configuration.map_or_else(Page::empty, |active| domains(host, active, &level_query));
         shown.load = Some(LoadShown::new(&loads, configuration));
         (shown.domains, shown.next_cursor) = (page.items, page.next);
-        return Ok(json::ok(&shown));
-    };
-    let level = configuration
-        .and_then(|active| active.domain_named(name))
-        .and_then(|domain| {
-            let (level, file) = level_query.level(domain)?;
-            Some((domain, level, file))
-        });
-    let missing = || {
-        Problem::new(
-            Code::DescriptorNotFound,
-            "the configuration has no descriptor with this domain and entries",
-        )
-    };
-    let (domain, level, file) = level.ok_or_else(missing)?;
-    let file_of = |place: usize| file.unwrap_or_else(|| domain.file_of(place));
-    let page = descriptors(host, level, file_of, &level_query);
-    (shown.descriptors, shown.next_cursor) = (page.items, page.next);
+    }
     Ok(json::ok(&shown))
 }
 
@@ -164,34 +152,29 @@ fn domains(host: &ServerHooks, configuration: &Configuration, level_query: &Leve
     )
 }
 
-/// Writes a page of the descriptors of a level.
-fn descriptors<'c>(
-    host: &ServerHooks,
-    level: &'c Level,
-    file_of: impl Fn(usize) -> &'c str,
-    level_query: &LevelQuery,
-) -> Page {
-    let all: &[Node] = level.nodes().get(level_query.start()..).unwrap_or_default();
+/// Writes a page of the descriptors of a level. `None` if the domain has no such level.
+fn descriptors(host: &ServerHooks, domain: &Domain, level_query: &LevelQuery) -> Option<Page> {
+    let (level, file) = level_query.level(domain)?;
+    let start = level_query.start();
+    let all: &[Node] = level.nodes().get(start..).unwrap_or_default();
     let page_nodes = &all[..all.len().min(level_query.limit)];
     let mut remaining = level_query.limit - page_nodes.len();
-    let shown = page_nodes
-        .iter()
-        .zip(level_query.start()..)
-        .map(|(node, place)| {
-            let shown = DescriptorShown::new(node, file_of(place));
-            if reserve(&mut remaining, &node.below) {
-                shown.with_descriptors(node, 1)
-            } else {
-                shown
-            }
-        });
+    let shown = page_nodes.iter().zip(start..).map(|(node, place)| {
+        let file = file.unwrap_or_else(|| domain.file_of(place));
+        let shown = DescriptorShown::new(node, file);
+        if reserve(&mut remaining, &node.below) {
+            shown.with_descriptors(node, 1)
+        } else {
+            shown
+        }
+    });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
     add_counts(host, shown.iter_mut());
-    let cursor = |at: usize| (level_query.start() + at).to_string();
+    let cursor = |at: usize| (start + at).to_string();
     let next = (all.len() > page_nodes.len()).then(|| cursor(page_nodes.len()));
-    write_page(shown, next, cursor, |descriptor| {
+    Some(write_page(shown, next, cursor, |descriptor| {
         descriptor.descriptors.take().is_some()
-    })
+    }))
 }
 
 /// Reserves room for all descriptors below a level, if there is enough.

@@ -215,11 +215,9 @@ fn effect(
             "gateway",
             "a limit is scaled for jobs and requests alike",
         )),
-        (_, Some(factor)) => {
-            let factor =
-                Factor::new(factor).map_err(|error| Problem::field("scale", error.to_string()))?;
-            Ok(OverrideEffect::Scaled(factor))
-        }
+        (_, Some(factor)) => Factor::new(factor)
+            .map(OverrideEffect::Scaled)
+            .map_err(|error| Problem::field("scale", error.to_string())),
         (Some(false), None) => Err(Problem::field(
             "pause",
             "what is paused is resumed with DELETE",
@@ -277,7 +275,26 @@ pub(crate) async fn set(request: &RequestContext<'_>) -> HandlerResult {
 
 pub(crate) async fn remove(request: &RequestContext<'_>) -> HandlerResult {
     body::read_optional::<NoBody>(request.body)?;
-    let mut query = Query::new(request.query)?;
+    let (target, kinds) = parse_removal(Query::new(request.query)?)?;
+    let limits = &request.api.hooks.limits;
+    let mut removed = false;
+    for kind in kinds {
+        let was_there = limits.overrides.remove(&target, kind, deadline()).await;
+        removed |= was_there.map_err(|error| without_store(&error))?;
+    }
+    if !removed {
+        return Err(Problem::new(
+            Code::OverrideNotFound,
+            "nothing overrides this limit or key",
+        ));
+    }
+    // The override is removed. If this refresh fails, the next one follows within a second.
+    let _ = limits.refresh().await;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Parses the query of a removal. Returns the target, and the kinds of overrides to remove.
+fn parse_removal(mut query: Query) -> Result<(OverrideTarget, Vec<EffectKind>), Problem> {
     let rule = query.remove("rule");
     let domain = query.remove("domain");
     let wrong = |_| {
@@ -293,33 +310,15 @@ pub(crate) async fn remove(request: &RequestContext<'_>) -> HandlerResult {
     let effect = query.remove("effect");
     query.finish()?;
     let target = target(rule, domain, entries)?;
-    let is_wanted = |kind: &EffectKind| {
-        effect
-            .as_deref()
-            .is_none_or(|requested| requested == word(*kind))
-    };
-    let kinds: Vec<EffectKind> = KINDS.into_iter().filter(is_wanted).collect();
+    let mut kinds = KINDS.to_vec();
+    kinds.retain(|kind| effect.as_ref().is_none_or(|effect| effect == word(*kind)));
     if kinds.is_empty() {
         return Err(Problem::field(
             "effect",
             "expected one of paused, throttled, scaled",
         ));
     }
-    let limits = &request.api.hooks.limits;
-    let mut removed = 0;
-    for kind in kinds {
-        let was_there = limits.overrides.remove(&target, kind, deadline()).await;
-        removed += usize::from(was_there.map_err(|error| without_store(&error))?);
-    }
-    if removed == 0 {
-        return Err(Problem::new(
-            Code::OverrideNotFound,
-            "nothing overrides this limit or key",
-        ));
-    }
-    // The override is removed. If this refresh fails, the next one follows within a second.
-    let _ = limits.refresh().await;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    Ok((target, kinds))
 }
 
 /// Returns the problem of an override that is not stored.

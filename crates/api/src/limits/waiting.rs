@@ -119,28 +119,16 @@ async fn show_keys<'a>(
 ) -> Vec<WaitingKeyShown<'a>> {
     let mut usage = read_usage(request, keys).await.into_iter();
     let mut shown = |key: &'a WaitingKey| {
-        let full = key.status.exhausted.as_ref();
-        let full = full.and_then(|full| {
-            let index = key
-                .limits
-                .as_slice()
-                .iter()
-                .position(|limit| *limit == full.limit)?;
-            Some(FullLimit {
-                index,
-                until: Rfc3339(full.until),
-            })
-        });
         let in_use = |(limit, holders): (&Limit, &Option<HolderList>)| LimitInUse {
             limit: LimitShown::from_definition(limit.definition()),
             r#use: matches!(limit, Limit::Units { .. })
                 .then(|| usage.next())
                 .flatten()
                 .flatten(),
-            running: holders.as_ref().map(|holders| holders.number),
+            running: holders.as_ref().map(|list| list.number),
             holders: holders
                 .as_ref()
-                .map(|holders| holders.first.iter().map(Holder::from_holding).collect()),
+                .map(|list| list.first.iter().map(Holder::from_holding).collect()),
         };
         WaitingKeyShown {
             queue: &key.queue,
@@ -154,10 +142,22 @@ async fn show_keys<'a>(
                 .zip(&key.status.holders)
                 .map(in_use)
                 .collect(),
-            full,
+            full: FullLimit::find(key),
         }
     };
     keys.iter().map(&mut shown).collect()
+}
+
+impl FullLimit {
+    /// Returns the exhausted limit of a key, if it has one.
+    fn find(key: &WaitingKey) -> Option<Self> {
+        let full = key.status.exhausted.as_ref()?;
+        let mut limits = key.limits.as_slice().iter();
+        Some(Self {
+            index: limits.position(|limit| *limit == full.limit)?,
+            until: Rfc3339(full.until),
+        })
+    }
 }
 
 /// Returns the use of each rate limit of the keys, in their order. It is empty if the counters

@@ -2,7 +2,7 @@
 //! failed request counts once.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -11,6 +11,7 @@ use tidegate_workflow::Timestamp;
 use tracing::{error, warn};
 
 use super::metrics::{ApiMetrics, CountedEvent};
+use crate::http::lock;
 use crate::http::problem::{Code, Problem};
 use crate::http::request_id::RequestId;
 use crate::state::app_state::{AppState, RequestContext};
@@ -27,8 +28,7 @@ pub(crate) struct LogThrottle(Mutex<HashMap<&'static str, (Timestamp, u64)>>);
 impl LogThrottle {
     /// Returns the number of lines left out since the last one if `code` may have a line now.
     fn reserve_line(&self, code: &'static str, now: Timestamp) -> Option<u64> {
-        // Each change is complete or absent.
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.0);
         match lines.get_mut(code) {
             // A clock that was set back does not suppress lines.
             Some((last, left_out)) if *last <= now && now.since(*last) < LOG_INTERVAL => {

@@ -6,7 +6,7 @@ pub(crate) mod pacer;
 pub(crate) mod snapshot;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tidegate_workflow::{Engine, EngineError, WorkflowId};
@@ -16,6 +16,8 @@ use tokio::time::Instant;
 use self::frames::Frames;
 use self::pacer::SendPacer;
 use self::snapshot::{FeedSnapshot, ReaderState};
+
+use crate::http::lock;
 
 /// Changes within this time are sent as one update: people see no more than four updates a second.
 pub(crate) const COALESCE_TIME: Duration = Duration::from_millis(250);
@@ -128,7 +130,7 @@ impl WorkflowFeed {
     }
 
     fn lock_round(&self) -> MutexGuard<'_, DeliveryRound> {
-        self.round.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.round)
     }
 
     /// Returns the time from which a reader may get a text of this number of bytes.
@@ -160,7 +162,7 @@ impl WorkflowFeed {
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, VersionCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cache)
     }
 
     /// Subscribes to each change of the known version.

@@ -3,13 +3,15 @@
 pub(crate) mod percentile;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::Timestamp;
 
 use self::percentile::LatencyHistogram;
 use super::metrics::{ApiMetrics, CountedEvent};
+
+use crate::http::lock;
 
 /// Time between two points.
 pub const STEP: Duration = Duration::from_secs(10);
@@ -191,7 +193,7 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, HistoryState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

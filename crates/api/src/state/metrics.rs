@@ -1,10 +1,12 @@
 //! Counters of the API, and the latest samples of queues and workflows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tidegate_workflow::AttemptCounts;
 use tokio::sync::Notify;
+
+use crate::http::lock;
 
 /// Event with a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,19 +105,24 @@ fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
         .count();
     let mut others = samples.split_off(kept);
     others.extend(summed);
+    samples.sort_by(|left, right| left.name.cmp(&right.name));
+    samples.extend((!others.is_empty()).then(|| sum_of(&others)));
+    samples
+}
+
+/// Returns the sum of these samples, with the age of the oldest job.
+fn sum_of(samples: &[QueueSample]) -> QueueSample {
     let mut sum = QueueSample {
         name: OVERFLOW_QUEUE.to_owned(),
         ..QueueSample::default()
     };
-    for other in &others {
-        sum.ready += other.ready;
-        sum.running += other.running;
-        sum.age = sum.age.max(other.age);
-        sum.waiting_workers += other.waiting_workers;
+    for sample in samples {
+        sum.ready += sample.ready;
+        sum.running += sample.running;
+        sum.age = sum.age.max(sample.age);
+        sum.waiting_workers += sample.waiting_workers;
     }
-    samples.sort_by(|left, right| left.name.cmp(&right.name));
-    samples.extend((!others.is_empty()).then_some(sum));
-    samples
+    sum
 }
 
 /// Counters and samples of the workflow API.
@@ -231,11 +238,6 @@ impl ApiMetrics {
         let samples = bounded(samples);
         *lock(&self.queues) = samples;
     }
-}
-
-/// Locks a sample. It is replaced as a whole, so a poisoned lock can be used.
-fn lock<T>(sample: &Mutex<T>) -> MutexGuard<'_, T> {
-    sample.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An open event stream.

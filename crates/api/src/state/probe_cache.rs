@@ -1,13 +1,16 @@
 //! Result of the latest probe of the store, which all requests share.
 
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
+
 #[cfg(test)]
 use utoipa::ToSchema;
+
+use crate::http::lock;
 
 /// Shortest time between two probes of the store, whatever the number of requests.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -23,10 +26,7 @@ pub(crate) struct ProbeCache {
 impl ProbeCache {
     /// Returns whether a probe is due, and marks it as started.
     pub(crate) fn begin_if_due(&self, now: Instant) -> bool {
-        let mut started_at = self
-            .started_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut started_at = lock(&self.started_at);
         let is_due = started_at.is_none_or(|at| now - at >= PROBE_INTERVAL);
         if is_due {
             *started_at = Some(now);

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Claim, Claimed, LeaseRef, Timestamp};
 use tokio::sync::watch;
+
+use crate::http::lock;
 
 /// Most workers that a server keeps.
 const MAX_WORKERS: usize = 1_000;
@@ -33,6 +35,43 @@ pub(crate) struct WorkerRecord {
     pub(crate) started: Option<Timestamp>,
     /// Time at which its queues or handlers last changed, or were more than are kept.
     filters_changed_at: Option<Timestamp>,
+}
+
+/// Returns the queues or handlers that are kept of a claim.
+fn first_names(names: &[String]) -> &[String] {
+    &names[..names.len().min(MAX_NAMES)]
+}
+
+/// Whether a claim has more queues or handlers than are kept.
+fn has_more_names(claim: &Claim) -> bool {
+    let handlers = claim.handlers.as_ref().map_or(0, Vec::len);
+    claim.queues.len().max(handlers) > MAX_NAMES
+}
+
+impl WorkerRecord {
+    /// Sets the queues and handlers. Returns whether they differ from those of the last claim, as
+    /// far as is known.
+    fn set_filters(&mut self, claim: &Claim) -> bool {
+        let mut has_changed = has_more_names(claim);
+        let queues = first_names(&claim.queues);
+        if self.queues != queues {
+            self.queues = queues.to_vec();
+            has_changed = true;
+        }
+        let handlers = claim.handlers.as_deref().map(first_names);
+        if self.handlers.as_deref() != handlers {
+            self.handlers = handlers.map(<[_]>::to_vec);
+            has_changed = true;
+        }
+        has_changed
+    }
+
+    /// Whether the worker claims such jobs, by its latest claim.
+    fn serves(&self, queue: &str, handler: &str) -> bool {
+        let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
+        let handlers = self.handlers.as_deref();
+        handlers.is_none_or(|handlers| has(handlers, handler)) && has(&self.queues, queue)
+    }
 }
 
 /// Worker, and its leases with the time of each claim.
@@ -132,7 +171,7 @@ impl Default for WorkerRegistry {
 
 impl WorkerRegistry {
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Whether this caller has to start the task of the registry: none runs, and it is the first to
@@ -143,38 +182,23 @@ impl WorkerRegistry {
 
     /// Records the queues and handlers of a claim.
     pub(crate) fn record_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
-        let first = |names: &[String]| names[..names.len().min(MAX_NAMES)].to_vec();
-        let matches_first =
-            |state: &[String], names: &[String]| *state == names[..names.len().min(MAX_NAMES)];
-        let is_cut = |names: &[String]| names.len() > MAX_NAMES;
-        let is_cut = is_cut(&claim.queues) || claim.handlers.as_deref().is_some_and(is_cut);
         let mut state = self.lock();
         if let Some(record) = state.workers.get_mut(claim.worker.as_str()) {
             (record.seen_at, record.started) = (now, started);
-            if is_cut {
-                record.filters_changed_at = Some(now);
-            }
-            if !matches_first(&record.queues, &claim.queues) {
-                record.queues = first(&claim.queues);
-                record.filters_changed_at = Some(now);
-            }
-            let has_same_handlers = match (&record.handlers, &claim.handlers) {
-                (Some(record), Some(names)) => matches_first(record, names),
-                (record, names) => record.is_none() && names.is_none(),
-            };
-            if !has_same_handlers {
-                record.handlers = claim.handlers.as_deref().map(first);
+            if record.set_filters(claim) {
                 record.filters_changed_at = Some(now);
             }
         } else if state.workers.len() < MAX_WORKERS {
-            let handlers = claim.handlers.as_deref().map(first);
-            let filters_changed_at = is_cut.then_some(now);
             let record = WorkerRecord {
                 seen_at: now,
-                queues: first(&claim.queues),
-                handlers,
+                queues: first_names(&claim.queues).to_vec(),
+                handlers: claim
+                    .handlers
+                    .as_deref()
+                    .map(first_names)
+                    .map(<[_]>::to_vec),
                 started,
-                filters_changed_at,
+                filters_changed_at: has_more_names(claim).then_some(now),
             };
             state.workers.insert(claim.worker.as_str().into(), record);
         } else {
@@ -279,23 +303,14 @@ impl WorkerRegistry {
         if is_recent(state.overflowed_at) {
             return true;
         }
-        let has = |names: &[String], name: &str| names.iter().any(|state| state == name);
-        let serves = |record: &WorkerRecord| {
-            let all = record
-                .handlers
-                .as_deref()
-                .is_none_or(|handlers| has(handlers, handler));
-            is_recent(record.filters_changed_at) || (all && has(&record.queues, queue))
-        };
-        let process = |name, record: &WorkerRecord| WorkerProcess {
-            worker: name,
-            started: record.started,
-        };
-        let takes_jobs = state
-            .workers
-            .iter()
-            .filter(|(name, record)| !process(name, record).drains(&drains));
-        takes_jobs.map(|(_, record)| record).any(serves)
+        state.workers.iter().any(|(name, record)| {
+            let process = WorkerProcess {
+                worker: name,
+                started: record.started,
+            };
+            let serves = is_recent(record.filters_changed_at) || record.serves(queue, handler);
+            serves && !process.drains(&drains)
+        })
     }
 
     /// Returns the leases of a worker. Those of the last quarter of a second may be missing.

@@ -274,46 +274,44 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
     } else {
         Availability::Down
     };
-    let (open, reason) = match api.store_gate.state() {
-        StoreState::Open => (true, None),
-        StoreState::Failed(reason) => (false, Some(reason.to_string())),
-        StoreState::NotRequested => (false, None),
-    };
-    let (reads, writes, partitions, troubles) = match api.store_gate.engine() {
-        Some(engine) => {
-            let probe = StoreProbe::probe(api, engine).await;
-            (
-                probe.reads(),
-                probe.writes(),
-                probe.partitions,
-                probe.grouped_failures(),
-            )
-        }
-        None => {
-            let works = if reason.is_none() {
-                Availability::Up
-            } else {
-                Availability::Down
-            };
-            (works, works, 0, Vec::new())
-        }
-    };
-    let clock_skew_ms = api.metrics.clock_skew().map(|micros| micros / 1_000);
-    let risks = api.metrics.risks();
-    let servers = api.store_gate.engine().map(Server::all).unwrap_or_default();
-    let workflows = WorkflowReadiness {
-        ready,
-        open,
-        reason,
-        reads,
-        writes,
-        partitions,
-        troubles,
-        clock_skew_ms,
-        risks,
-        servers,
-    };
+    let workflows = workflow_readiness(api, ready).await;
     Ok(json::ok(&ServerStatus { limits, workflows }))
+}
+
+async fn workflow_readiness(api: &AppState, ready: bool) -> WorkflowReadiness {
+    let state = api.store_gate.state();
+    let unopened = if matches!(state, StoreState::Failed(_)) {
+        Availability::Down
+    } else {
+        Availability::Up
+    };
+    let shown = WorkflowReadiness {
+        ready,
+        open: matches!(state, StoreState::Open),
+        reason: match state {
+            StoreState::Failed(reason) => Some(reason.to_string()),
+            StoreState::Open | StoreState::NotRequested => None,
+        },
+        reads: unopened,
+        writes: unopened,
+        partitions: 0,
+        troubles: Vec::new(),
+        clock_skew_ms: api.metrics.clock_skew().map(|micros| micros / 1_000),
+        risks: api.metrics.risks(),
+        servers: Vec::new(),
+    };
+    let Some(engine) = api.store_gate.engine() else {
+        return shown;
+    };
+    let probe = StoreProbe::probe(api, engine).await;
+    WorkflowReadiness {
+        reads: probe.reads(),
+        writes: probe.writes(),
+        partitions: probe.partitions,
+        troubles: probe.grouped_failures(),
+        servers: Server::all(engine),
+        ..shown
+    }
 }
 
 #[cfg(test)]

@@ -42,34 +42,44 @@ pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
         let detail = "this server has no clock for tests: that needs TIDEGATE_TEST_CLOCK=true, and workflows in memory";
         return Err(Problem::new(Code::NotFound, detail));
     };
-    let AdvanceBody { by, to_next } = body::read(request.body)?;
+    let advance: AdvanceBody = body::read(request.body)?;
     request.api.store_gate.wait_until_open(&host.drain).await?;
-    let engine = request.engine();
-    let by = match (by, to_next.unwrap_or_default()) {
-        (Some(by), false) => by.0,
-        (None, true) => engine
-            .next_ready_time()
-            .await?
-            .map_or(Duration::ZERO, |next| next.since(request.now())),
-        _ => {
-            return Err(Problem::field(
-                "by",
-                "expected a time span, or \"to_next\": true in place of it",
-            ));
-        }
-    };
+    let by = advance.resolve(request).await?;
     if !clock(by) {
         return Err(Problem::field(
             "by",
             "the clock was moved by a thousand years, and is moved no further",
         ));
     }
-    engine.catch_up(request.now()).await?;
-    let next = engine.next_ready_time().await?.map(Rfc3339);
-    let advanced_ms = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
-    Ok(json::ok(&TestClock {
-        now: Rfc3339(request.now()),
-        advanced_ms,
-        next,
-    }))
+    request.engine().catch_up(request.now()).await?;
+    Ok(json::ok(&TestClock::read(request, by).await?))
+}
+
+impl TestClock {
+    /// Reads the clock after it was moved.
+    async fn read(request: &RequestContext<'_>, by: Duration) -> Result<Self, Problem> {
+        let next = request.engine().next_ready_time().await?.map(Rfc3339);
+        Ok(Self {
+            now: Rfc3339(request.now()),
+            advanced_ms: u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX),
+            next,
+        })
+    }
+}
+
+impl AdvanceBody {
+    /// Returns how far to move the clock.
+    async fn resolve(self, request: &RequestContext<'_>) -> Result<Duration, Problem> {
+        match (self.by, self.to_next.unwrap_or_default()) {
+            (Some(by), false) => Ok(by.0),
+            (None, true) => {
+                let next = request.engine().next_ready_time().await?;
+                Ok(next.map_or(Duration::ZERO, |next| next.since(request.now())))
+            }
+            _ => Err(Problem::field(
+                "by",
+                "expected a time span, or \"to_next\": true in place of it",
+            )),
+        }
+    }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use crate::http::lock;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::{Caller, QUOTA_TIMEOUT};
 
@@ -78,11 +79,7 @@ impl FairLock {
     }
 
     fn caller_lock(&self, caller: &Caller) -> Arc<Semaphore> {
-        // Each change is complete or absent.
-        let mut caller_locks = self
-            .caller_locks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut caller_locks = lock(&self.caller_locks);
         caller_locks.retain(|_, caller_lock| Arc::strong_count(caller_lock) > 1);
         caller_locks
             .entry(caller.clone())

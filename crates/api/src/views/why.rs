@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 use tidegate_workflow::{
-    ExhaustedLimit, JobIndex, JobState, Limit, PermitHolder, Snapshot, WaitReason,
+    ExhaustedLimit, Graph, GraphJob, JobIndex, JobState, Limit, PermitHolder, Snapshot, WaitReason,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -65,62 +65,59 @@ impl<'a> WhyNotRunning<'a> {
 
     fn from_reason(snapshot: &'a Snapshot, index: JobIndex, reason: &WaitReason) -> Self {
         let graph = snapshot.graph();
-        let definition = &graph.jobs[index.index()];
-        let queue = &definition.queue;
-        let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
-            jobs.iter()
-                .map(|job| graph.jobs[job.index()].name.as_str())
-                .collect()
-        };
         match reason {
             WaitReason::NotStarted => Self::new("not_started", "the workflow was not started"),
             WaitReason::WorkflowPaused => Self::new("workflow_paused", "the workflow is paused"),
             WaitReason::WaitsFor(jobs) => {
-                let jobs = names(jobs);
-                Self::new("waits_for", format!("waits for {}", list_names(&jobs))).with_jobs(jobs)
+                Self::because_of(names(graph, jobs), "waits_for", |jobs| {
+                    format!("waits for {jobs}")
+                })
             }
             WaitReason::Unreachable { by, waits_for } => {
-                let by = names(by);
-                let text = format!(
-                    "cannot run because of {}, and waits for {} to end",
-                    list_names(&by),
-                    list_names(&names(waits_for))
-                );
-                Self::new("doomed", text).with_jobs(by)
+                let waits_for = list_names(&names(graph, waits_for));
+                Self::because_of(names(graph, by), "doomed", |jobs| {
+                    format!("cannot run because of {jobs}, and waits for {waits_for} to end")
+                })
             }
             WaitReason::BlockedBy(jobs) => {
-                let jobs = names(jobs);
-                let by = list_names(&jobs);
-                let text = format!("blocked by {by}: retry what failed, or skip this job");
-                Self::new("blocked_by", text).with_jobs(jobs)
+                Self::because_of(names(graph, jobs), "blocked_by", |jobs| {
+                    format!("blocked by {jobs}: retry what failed, or skip this job")
+                })
             }
-            WaitReason::Until(due) => {
-                let due = Rfc3339(*due);
-                Self {
-                    until: Some(due),
-                    ..Self::new("until", format!("waits until {due}"))
-                }
-            }
+            WaitReason::Until(due) => Self::until(Rfc3339(*due)),
             WaitReason::LimitReached(full) => Self::exhausted_limit(full),
-            WaitReason::QueuePaused => {
-                Self::new("queue_paused", format!("the queue '{queue}' is paused"))
-            }
-            WaitReason::NoWorker => {
-                let text = format!("no worker of this server asks for the queue '{queue}'");
-                Self::new("no_worker", text)
-            }
-            WaitReason::NoHandler => {
-                let text = format!(
-                    "no worker that takes jobs of the queue '{queue}' from this server has the handler '{}'",
-                    definition.handler
-                );
-                Self::new("no_handler", text)
-            }
-            WaitReason::InQueue => {
-                let text = format!("waits in the queue '{queue}' for a worker");
-                Self::new("in_queue", text)
-            }
+            reason => Self::in_queue(&graph.jobs[index.index()], reason),
         }
+    }
+
+    fn until(due: Rfc3339) -> Self {
+        Self {
+            until: Some(due),
+            ..Self::new("until", format!("waits until {due}"))
+        }
+    }
+
+    /// Returns the reason for which a job stays in its queue.
+    fn in_queue(job: &GraphJob, reason: &WaitReason) -> Self {
+        let GraphJob { queue, handler, .. } = job;
+        let (word, text) = match reason {
+            WaitReason::QueuePaused => ("queue_paused", format!("the queue '{queue}' is paused")),
+            WaitReason::NoWorker => (
+                "no_worker",
+                format!("no worker of this server asks for the queue '{queue}'"),
+            ),
+            WaitReason::NoHandler => (
+                "no_handler",
+                format!(
+                    "no worker that takes jobs of the queue '{queue}' from this server has the handler '{handler}'"
+                ),
+            ),
+            _ => (
+                "in_queue",
+                format!("waits in the queue '{queue}' for a worker"),
+            ),
+        };
+        Self::new(word, text)
     }
 
     fn new(reason: &'static str, text: impl Into<String>) -> Self {
@@ -134,10 +131,15 @@ impl<'a> WhyNotRunning<'a> {
         }
     }
 
-    fn with_jobs(self, jobs: Vec<&'a str>) -> Self {
+    /// Makes the reason that other jobs are. `text` makes the sentence from their names.
+    fn because_of(
+        jobs: Vec<&'a str>,
+        reason: &'static str,
+        text: impl FnOnce(String) -> String,
+    ) -> Self {
         Self {
-            jobs: Some(jobs),
-            ..self
+            jobs: Some(jobs.clone()),
+            ..Self::new(reason, text(list_names(&jobs)))
         }
     }
 }
@@ -169,51 +171,48 @@ impl WhyNotRunning<'_> {
     }
 
     fn exhausted_limit(full: &ExhaustedLimit) -> Self {
-        let ExhaustedLimit {
-            limit,
-            until,
-            running,
-            holders,
-        } = full;
-        let until = Rfc3339(*until);
-        let text = match limit {
+        let until = Rfc3339(full.until);
+        let mut holders = None;
+        let text = match &full.limit {
             Limit::Units {
                 domain, entries, ..
             } => {
-                let entries: Vec<String> = entries
-                    .iter()
-                    .map(|(key, value)| format!("{key}={value}"))
-                    .collect();
+                let entries = entries.iter().map(|(key, value)| format!("{key}={value}"));
+                let entries = entries.collect::<Vec<_>>().join(", ");
                 format!(
-                    "waits for room under the limit '{domain}' of {}, at least until {until}",
-                    entries.join(", ")
+                    "waits for room under the limit '{domain}' of {entries}, at least until {until}"
                 )
             }
             Limit::Concurrency { most, .. } => {
-                let names: Vec<&str> = holders
-                    .iter()
-                    .filter_map(|holder| holder.job.as_deref())
-                    .collect();
-                let all = usize::try_from(*running).unwrap_or(usize::MAX);
-                let names = if names.is_empty() {
-                    String::new()
-                } else {
-                    format!(": {}", list_first_names(&names, all))
-                };
-                format!(
-                    "waits for a place: {running} of at most {most} run under this limit{names}"
-                )
+                holders = Some(full.holders.iter().map(Holder::from_holding).collect());
+                let running = format!("{} of at most {most}", full.running);
+                let names = holder_names(full);
+                format!("waits for a place: {running} run under this limit{names}")
             }
         };
-        let holders = matches!(limit, Limit::Concurrency { .. })
-            .then(|| holders.iter().map(Holder::from_holding).collect());
         Self {
             until: Some(until),
-            limit: Some(LimitShown::from_definition(limit.definition())),
+            limit: Some(LimitShown::from_definition(full.limit.definition())),
             holders,
             ..Self::new("limit", text)
         }
     }
+}
+
+fn names<'a>(graph: &'a Graph, jobs: &[JobIndex]) -> Vec<&'a str> {
+    let name = |job: &JobIndex| graph.jobs[job.index()].name.as_str();
+    jobs.iter().map(name).collect()
+}
+
+/// Lists the jobs that run under a limit, after a colon. Empty if their names are not known.
+fn holder_names(full: &ExhaustedLimit) -> String {
+    let holders = full.holders.iter();
+    let names: Vec<&str> = holders.filter_map(|holder| holder.job.as_deref()).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let all = usize::try_from(full.running).unwrap_or(usize::MAX);
+    format!(": {}", list_first_names(&names, all))
 }
 
 /// Lists the first names, and the number of further ones.

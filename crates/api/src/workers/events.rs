@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_workflow::{Engine, EngineError, JobState, LeaseRef, Timestamp, WorkflowId};
+use tidegate_workflow::{Engine, EngineError, Job, JobState, LeaseRef, Timestamp, WorkflowId};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
@@ -230,16 +230,19 @@ impl WorkerStream {
         };
         let mut lost = Vec::new();
         for lease in &leases {
-            let job = snapshot.job(lease.job);
-            match (job.state, job.ended_by) {
-                // The lease is valid, or has been reported.
-                _ if job.token == lease.token => {}
-                (JobState::Running { .. }, _) => lost.push((*lease, "taken_over")),
-                (_, Some(end)) => lost.push((*lease, end.word())),
-                (_, None) => lost.push((*lease, "unknown")),
-            }
+            lost.extend(loss_reason(snapshot.job(lease.job), lease).map(|reason| (*lease, reason)));
         }
         self.checked.insert(workflow, (version, leases));
         lost
+    }
+}
+
+/// Returns why a lease is over. `None` if it is valid, or has been reported.
+fn loss_reason(job: &Job, lease: &LeaseRef) -> Option<&'static str> {
+    match (job.state, job.ended_by) {
+        _ if job.token == lease.token => None,
+        (JobState::Running { .. }, _) => Some("taken_over"),
+        (_, Some(end)) => Some(end.word()),
+        (_, None) => Some("unknown"),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{Engine, LeaseRef, SharedTable, StoreError, Timestamp};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::state::server_hooks::ServerHooks;
 use crate::state::worker_registry::{DrainingWorkers, ListedWorker, WorkerRegistry};
@@ -95,23 +96,9 @@ impl WorkerReport {
 /// Runs the task of the registry as long as workers call this server.
 pub(super) async fn run(registry: Arc<WorkerRegistry>, engine: Engine, host: ServerHooks) {
     loop {
-        let until = Instant::now() + REPORT_INTERVAL;
-        while Instant::now() < until {
-            // If the read fails, the earlier list stays.
-            if let Ok(drains) = read_drains(&engine).await {
-                registry.set_drains(drains);
-            }
-            registry.drains_read.send_replace(true);
-            let next_read = if engine.receives_notifications() {
-                until
-            } else {
-                Instant::now() + DRAIN_POLL_INTERVAL
-            };
-            tokio::select! {
-                () = sleep_until(next_read) => {}
-                () = engine.next_broadcast() => {}
-                () = host.drain.cancelled() => return,
-            }
+        follow_drains(&registry, &engine, &host.drain).await;
+        if host.drain.is_cancelled() {
+            return;
         }
         let now = (host.clock)();
         registry.remove_expired(now);
@@ -136,6 +123,28 @@ pub(super) async fn run(registry: Arc<WorkerRegistry>, engine: Engine, host: Ser
             .store()
             .put_row(SharedTable::Workers, &server, Some(&text))
             .await;
+    }
+}
+
+/// Follows which workers drain, until the next report is due or the server drains.
+async fn follow_drains(registry: &WorkerRegistry, engine: &Engine, drain: &CancellationToken) {
+    let until = Instant::now() + REPORT_INTERVAL;
+    while Instant::now() < until {
+        // If the read fails, the earlier list stays.
+        if let Ok(drains) = read_drains(engine).await {
+            registry.set_drains(drains);
+        }
+        registry.drains_read.send_replace(true);
+        let next_read = if engine.receives_notifications() {
+            until
+        } else {
+            Instant::now() + DRAIN_POLL_INTERVAL
+        };
+        tokio::select! {
+            () = sleep_until(next_read) => {}
+            () = engine.next_broadcast() => {}
+            () = drain.cancelled() => return,
+        }
     }
 }
 

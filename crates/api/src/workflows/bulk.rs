@@ -1,7 +1,9 @@
 //! Bulk actions: one action on many workflows.
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, Condition, Filter, Order, Query as ListQuery, WorkflowId};
+use tidegate_workflow::{
+    Action, Condition, Filter, ListedWorkflow, Order, Query as ListQuery, WorkflowId,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 #[cfg(test)]
@@ -193,32 +195,7 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
     let (action, condition, query) = body::read::<BulkBody>(request.body)?.resolve()?;
     let page = request.engine().list(&query).await?;
     let matched = page.items.len();
-    let workflows = page
-        .items
-        .iter()
-        .map(|item| (item.workflow, item.meta.counts.total()))
-        .collect();
-    let engine = request.engine();
-    let now = request.now();
-    let results = run_for_each(workflows, |id| {
-        let engine = engine.clone();
-        let action = action.clone();
-        let condition = condition.clone();
-        async move {
-            engine
-                .act_if(id, action, condition, now)
-                .await
-                .err()
-                .map(|error| (id, error))
-        }
-    });
-    let mut failed: Vec<(WorkflowId, Problem)> = results
-        .await
-        .into_iter()
-        .flatten()
-        .map(|(id, error)| (id, error.into()))
-        .collect();
-    failed.sort_by_key(|(id, _)| *id);
+    let failed = act_on_each(request, &page.items, &action, &condition).await;
     error_log::log_item_problems(request, failed.iter().map(|(_, problem)| problem));
     let failures = failed.iter().map(|(id, problem)| BulkFailure {
         id: Id(*id),
@@ -233,6 +210,29 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
         incomplete: Incomplete::from_missing(&page.missing),
         next_cursor: page.next.map(|next| next.to_string()),
     }))
+}
+
+/// Applies the action to each workflow. Returns those that were refused or failed, sorted.
+async fn act_on_each(
+    request: &RequestContext<'_>,
+    listed: &[ListedWorkflow],
+    action: &Action,
+    condition: &Condition,
+) -> Vec<(WorkflowId, Problem)> {
+    let now = request.now();
+    let workflows = listed.iter();
+    let workflows = workflows.map(|item| (item.workflow, item.meta.counts.total()));
+    let results = run_for_each(workflows.collect(), |id| {
+        let engine = request.engine().clone();
+        let (action, condition) = (action.clone(), condition.clone());
+        async move { (id, engine.act_if(id, action, condition, now).await) }
+    });
+    let results = results.await.into_iter();
+    let mut failed: Vec<_> = results
+        .filter_map(|(id, acted)| Some((id, acted.err()?.into())))
+        .collect();
+    failed.sort_by_key(|(id, _)| *id);
+    failed
 }
 
 /// Runs work for each workflow, with the given number of jobs, within the bounds of concurrency.

@@ -1,6 +1,7 @@
 //! Creation of one workflow or of many.
 
 use axum::http::{StatusCode, header};
+use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{Created, Graph, MAX_JOBS, NewWorkflow, Policies};
@@ -150,12 +151,19 @@ pub(crate) async fn create(request: &RequestContext<'_>) -> HandlerResult {
         existing,
         warnings,
     };
-    let mut response = json::answer(status(existing), &body);
-    let location = format!("/v1/workflows/{workflow}")
-        .parse()
-        .expect("an id is visible ASCII");
-    response.headers_mut().insert(header::LOCATION, location);
-    Ok(response)
+    Ok(body.response())
+}
+
+impl CreatedBody<'_> {
+    /// Makes the answer, with the place of the workflow in its header.
+    fn response(&self) -> Response {
+        let mut response = json::answer(status(self.existing), self);
+        let location = format!("/v1/workflows/{}", self.id.0)
+            .parse()
+            .expect("an id is visible ASCII");
+        response.headers_mut().insert(header::LOCATION, location);
+        response
+    }
 }
 
 /// Creates the workflow of a call. Returns it and its name.
@@ -210,13 +218,6 @@ pub(crate) async fn create_batch(request: &RequestContext<'_>) -> HandlerResult 
         request.headers,
     );
     let outcomes = create_all(request, &mut creating).await;
-    let count_new = |outcomes: &Vec<Result<Accepted, Problem>>| {
-        outcomes
-            .iter()
-            .flatten()
-            .filter(|one| !one.created.existing)
-            .count()
-    };
     match &outcomes {
         Ok(outcomes) => {
             creating.end(
@@ -234,16 +235,32 @@ pub(crate) async fn create_batch(request: &RequestContext<'_>) -> HandlerResult 
         .api
         .metrics
         .add(CountedEvent::Created, count_new(&outcomes) as u64);
-    error_log::log_item_problems(
-        request,
-        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()),
-    );
+    error_log::log_item_problems(request, problem::problems(&outcomes));
     Ok(json::ok(&BatchAnswer {
         items: outcomes
             .iter()
             .map(|outcome| BatchItem::from_outcome(outcome, request.id))
             .collect(),
     }))
+}
+
+/// Returns the number of workflows that did not exist before.
+fn count_new(outcomes: &[Result<Accepted, Problem>]) -> usize {
+    let accepted = outcomes.iter().flatten();
+    accepted.filter(|one| !one.created.existing).count()
+}
+
+/// Returns the idempotency key of a batch.
+fn batch_key(request: &RequestContext<'_>) -> Result<Option<String>, Problem> {
+    let key = idempotency_key(request)?;
+    // The keys of the items would be equal in every such call.
+    if key.as_deref() == Some("") {
+        return Err(Problem::field(
+            "Idempotency-Key",
+            "it is empty: send a key, or leave the header out",
+        ));
+    }
+    Ok(key)
 }
 
 /// Creates the workflows of a batch. Returns the result of each.
@@ -253,17 +270,10 @@ async fn create_all(
 ) -> Result<Vec<Result<Accepted, Problem>>, Problem> {
     let mut new = Vec::new();
     let mut checks = Vec::new();
-    let key = idempotency_key(request)?;
-    // The keys of the items would be equal in every such call.
-    if key.as_deref() == Some("") {
-        return Err(Problem::field(
-            "Idempotency-Key",
-            "it is empty: send a key, or leave the header out",
-        ));
-    }
+    let key = batch_key(request)?;
     let policies = request.engine().policies();
     let all = read(request, creating, move |body, creating| {
-        parse_definitions(body, (key.as_deref(), &policies), creating)
+        parse_definitions(body, key.as_deref(), &policies, creating)
     });
     for resolved in all.await? {
         checks.push(resolved.map(|workflow| {
@@ -277,7 +287,7 @@ async fn create_all(
         .create(new, request.now())
         .await
         .into_iter();
-    let outcome = |warnings: Result<Vec<CreationWarning>, Problem>| {
+    let outcome = |warnings: Result<_, Problem>| {
         let warnings = warnings?;
         let created = created.next().expect("one answer for each workflow")?;
         Ok(Accepted { created, warnings })
@@ -288,38 +298,37 @@ async fn create_all(
 /// Parses the workflows of a batch, each valid or not by itself.
 fn parse_definitions(
     body: &[u8],
-    (key, policies): (Option<&str>, &Policies),
+    key: Option<&str>,
+    policies: &Policies,
     creating: &mut CreationSpan,
 ) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
-    let prefix = |at: usize| format!("workflows[{at}].");
+    let mut resolve = |(at, definition): (usize, Result<DefinitionBody<'_>, Problem>)| {
+        definition
+            .and_then(|definition| definition.resolve_item(item_key(key, at), policies, creating))
+            .map_err(|problem| problem.under_prefix(&format!("workflows[{at}].")))
+    };
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
-        body::check_number(workflows.len(), MAX_WORKFLOWS, "workflows")?;
-        if workflows
-            .iter()
-            .map(|workflow| workflow.jobs.len())
-            .sum::<usize>()
-            > MAX_BATCH_JOBS
-        {
-            let detail = format!(
-                "more than {MAX_BATCH_JOBS} jobs in all: send the workflows in several calls"
-            );
-            return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
-        }
-        let parse = |(at, parse): (usize, DefinitionBody<'_>)| {
-            parse
-                .resolve_item(item_key(key, at), policies, creating)
-                .map_err(|problem| problem.under_prefix(&prefix(at)))
-        };
-        return Ok(workflows.into_iter().enumerate().map(parse).collect());
+        check_batch(&workflows)?;
+        let workflows = workflows.into_iter().map(Ok).enumerate();
+        return Ok(workflows.map(resolve).collect());
     }
     // One item is wrong. The others are created nevertheless, so each is parsed by itself.
     let RawBatchBody { workflows } = body::read(body)?;
     body::check_number(workflows.len(), MAX_WORKFLOWS, "workflows")?;
-    let parse = |(at, raw): (usize, &RawValue)| {
-        let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
-        let resolved = definition
-            .and_then(|definition| definition.resolve_item(item_key(key, at), policies, creating));
-        resolved.map_err(|problem| problem.under_prefix(&prefix(at)))
-    };
-    Ok(workflows.into_iter().enumerate().map(parse).collect())
+    let workflows = workflows.into_iter().enumerate();
+    Ok(workflows
+        .map(|(at, raw)| resolve((at, body::read(raw.get().as_bytes()))))
+        .collect())
+}
+
+/// Checks how many workflows a batch has, and how many jobs they have in all.
+fn check_batch(workflows: &[DefinitionBody<'_>]) -> Result<(), Problem> {
+    body::check_number(workflows.len(), MAX_WORKFLOWS, "workflows")?;
+    let jobs = workflows.iter().map(|workflow| workflow.jobs.len());
+    if jobs.sum::<usize>() > MAX_BATCH_JOBS {
+        let detail =
+            format!("more than {MAX_BATCH_JOBS} jobs in all: send the workflows in several calls");
+        return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
+    }
+    Ok(())
 }

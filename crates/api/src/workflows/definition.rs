@@ -198,43 +198,16 @@ impl DefinitionBody<'_> {
         policies: &Policies,
         creating: &mut CreationSpan,
     ) -> Result<NewWorkflow, Problem> {
-        body::check_depth(self.globals, "globals")?;
-        for (at, job) in self.jobs.iter().enumerate() {
-            body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
-        }
-        let globals = self.globals.map_or(0, |globals| globals.get().len());
-        let params = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len());
-        let too_large = |job: &JobBody<'_>| params(job) + globals > MAX_PARAMS;
-        if let Some(at) = self.jobs.iter().position(too_large) {
-            let detail = format!(
-                "params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead"
-            );
-            return Err(
-                Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params"))
-            );
-        }
+        let longest_params = self.check_sizes()?;
         // The trace is left out if the author's globals and params need its bytes.
-        let remaining_bytes =
-            || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
+        let remaining_bytes = || MAX_PARAMS.saturating_sub(longest_params);
         let traced = creating.globals(self.globals.map(RawValue::get), remaining_bytes);
-        let idempotency_key = match (self.idempotency_key, key) {
-            (Some(field), Some(header)) if field != header => {
-                return Err(Problem::field(
-                    "idempotency_key",
-                    "the field differs from the header Idempotency-Key",
-                ));
-            }
-            (field, header) => field.or(header),
-        };
-        let jobs = self
-            .jobs
-            .into_iter()
-            .enumerate()
-            .map(|(at, job)| job.resolve(at))
-            .collect::<Result<_, _>>()?;
+        let jobs = self.jobs.into_iter().enumerate();
         let definition = Definition {
             name: self.name,
-            jobs,
+            jobs: jobs
+                .map(|(at, job)| job.resolve(at))
+                .collect::<Result<_, _>>()?,
             globals: traced.or_else(|| self.globals.map(checked_json)),
             tags: self.tags.unwrap_or_default(),
             on_failure: match self.on_failure {
@@ -242,47 +215,89 @@ impl DefinitionBody<'_> {
                 Some(OnFailureBody::Continue) | None => OnFailure::Continue,
             },
             retention: self.retention.map(|retention| retention.0),
-            idempotency_key,
-        };
-        let start_mode = if self.start == Some(Start::Manual) {
-            StartMode::Later
-        } else {
-            StartMode::Now
+            idempotency_key: equal_key(self.idempotency_key, key)?,
         };
         Ok(NewWorkflow {
             graph: Graph::build_with_policies(definition, policies)?,
-            start: start_mode,
+            start: match self.start {
+                Some(Start::Manual) => StartMode::Later,
+                _ => StartMode::Now,
+            },
             created_at: None,
         })
+    }
+
+    /// Checks the depth and the size of the globals and of all params. Returns the bytes of the
+    /// longest params.
+    fn check_sizes(&self) -> Result<usize, Problem> {
+        body::check_depth(self.globals, "globals")?;
+        for (at, job) in self.jobs.iter().enumerate() {
+            body::check_depth(job.params, format_args!("jobs[{at}].params"))?;
+        }
+        let size = |text: Option<&RawValue>| text.map_or(0, |text| text.get().len());
+        let globals = size(self.globals);
+        let mut longest = 0;
+        for (at, job) in self.jobs.iter().enumerate() {
+            longest = longest.max(size(job.params));
+            if longest + globals > MAX_PARAMS {
+                let detail = format!(
+                    "params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead"
+                );
+                let path = format!("jobs[{at}].params");
+                return Err(Problem::new(Code::PayloadTooLarge, detail).at(path));
+            }
+        }
+        Ok(longest)
+    }
+}
+
+/// Returns the idempotency key of the field or of the header, which must not differ.
+fn equal_key(field: Option<String>, header: Option<String>) -> Result<Option<String>, Problem> {
+    match (field, header) {
+        (Some(field), Some(header)) if field != header => Err(Problem::field(
+            "idempotency_key",
+            "the field differs from the header Idempotency-Key",
+        )),
+        (field, header) => Ok(field.or(header)),
     }
 }
 
 impl JobBody<'_> {
     fn resolve(self, at: usize) -> Result<JobDefinition, Problem> {
-        let limits = self.limits.unwrap_or_default();
-        let limits = LimitBody::resolve_all(limits, &format_args!("jobs[{at}].limits"))?;
-        let policy = Retry::default();
-        let span = |span: Option<TimeSpan>| span.map(|span| span.0);
-        let backoff = span(self.backoff).unwrap_or(policy.backoff);
+        let retry = self.retry();
         Ok(JobDefinition {
             name: self.name.unwrap_or_else(|| self.handler.clone()),
             handler: self.handler,
             params: self.params.map(checked_json),
             queue: self.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
-            wait: span(self.wait).unwrap_or(Duration::ZERO),
+            wait: self.wait.map_or(Duration::ZERO, |wait| wait.0),
             priority: self.priority.unwrap_or_default(),
-            retry: Retry {
-                limit: self.retries.unwrap_or(policy.limit),
-                backoff,
-                backoff_max: span(self.backoff_max).unwrap_or(policy.backoff_max.max(backoff)),
-            },
+            retry,
             max_lost: self.max_lost.unwrap_or(DEFAULT_MAX_LOST),
-            timeout: span(self.timeout),
+            timeout: self.timeout.map(|timeout| timeout.0),
             rule: self.rule.map_or(TriggerRule::default(), Rule::resolve),
             after: self.after.unwrap_or_default().0,
             before: self.before.unwrap_or_default().0,
-            limits,
+            limits: LimitBody::resolve_all(
+                self.limits.unwrap_or_default(),
+                &format_args!("jobs[{at}].limits"),
+            )?,
         })
+    }
+
+    /// Returns the retries with the defaults of what is left out. The maximum of the back-off is
+    /// at least its first pause.
+    fn retry(&self) -> Retry {
+        let default = Retry::default();
+        let backoff = self.backoff.map_or(default.backoff, |pause| pause.0);
+        let backoff_max = self
+            .backoff_max
+            .map_or(default.backoff_max.max(backoff), |pause| pause.0);
+        Retry {
+            limit: self.retries.unwrap_or(default.limit),
+            backoff,
+            backoff_max,
+        }
     }
 }
 

@@ -48,14 +48,16 @@ pub(crate) async fn graph(request: &RequestContext<'_>, format: GraphFormat) -> 
     let drawn = drawing
         .await
         .map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
-    let (picture, lock) = drawn.map_err(|error: TooLarge| {
-        let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
-        Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
-    })?;
+    let (picture, lock) = drawn.map_err(too_large)?;
     // The lock is held until the quota is reserved, so that few pictures are in memory.
     let answer = request.answer_reserved(media_type(format), picture).await;
     drop(lock);
     answer
+}
+
+fn too_large(error: TooLarge) -> Problem {
+    let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
+    Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
 }
 
 const fn media_type(format: GraphFormat) -> &'static str {

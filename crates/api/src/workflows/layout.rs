@@ -87,24 +87,29 @@ impl<'a> GraphLayout<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot) -> Self {
         let layout = Layout::new(snapshot.graph());
         let node = |(at, node): (usize, &Node)| LayoutNode::new(snapshot, at, node);
-        let block = |Block { frame, jobs }: &Block| LayoutBlock {
-            x: pixels(frame.x),
-            y: pixels(frame.y),
-            width: pixels(frame.width),
-            height: pixels(frame.height),
-            layer: frame.layer,
-            jobs: jobs.iter().map(|job| job.0).collect(),
-        };
         Self {
             id: Id(snapshot.id()),
             status: snapshot.meta().status.into(),
             width: pixels(layout.width),
             height: pixels(layout.height),
             nodes: layout.nodes.iter().enumerate().map(node).collect(),
-            blocks: layout.blocks.iter().map(block).collect(),
+            blocks: layout.blocks.iter().map(LayoutBlock::from_block).collect(),
             junctions: layout.junctions.iter().map(point).collect(),
             edges: LayoutEdges::from_layout(&layout),
             undrawn: layout.undrawn,
+        }
+    }
+}
+
+impl LayoutBlock {
+    fn from_block(Block { frame, jobs }: &Block) -> Self {
+        Self {
+            x: pixels(frame.x),
+            y: pixels(frame.y),
+            width: pixels(frame.width),
+            height: pixels(frame.height),
+            layer: frame.layer,
+            jobs: jobs.iter().map(|job| job.0).collect(),
         }
     }
 }

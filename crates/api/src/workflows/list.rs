@@ -67,6 +67,14 @@ fn parse_filter(query: &mut Query) -> Result<Filter, Problem> {
     })
 }
 
+fn parse_order(query: &mut Query) -> Result<Order, Problem> {
+    match query.remove("order").as_deref() {
+        None | Some("newest") => Ok(Order::NewestFirst),
+        Some("oldest") => Ok(Order::OldestFirst),
+        Some(_) => Err(Problem::field("order", "expected newest or oldest")),
+    }
+}
+
 /// Parses the `next_cursor` of the page before.
 pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
     let wrong = |_| Problem::invalid_cursor("a page of workflows");
@@ -76,11 +84,7 @@ pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Probl
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let filter = parse_filter(&mut query)?;
-    let order = match query.remove("order").as_deref() {
-        None | Some("newest") => Order::NewestFirst,
-        Some("oldest") => Order::OldestFirst,
-        Some(_) => return Err(Problem::field("order", "expected newest or oldest")),
-    };
+    let order = parse_order(&mut query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
     let after = parse_cursor(query.remove("cursor"))?;
     query.finish()?;

@@ -52,15 +52,21 @@ pub(crate) async fn by_key(request: &RequestContext<'_>) -> HandlerResult {
     )))
 }
 
+impl DetailLevel {
+    fn from_query(query: &mut Query) -> Result<Self, Problem> {
+        match query.remove("view").as_deref() {
+            None | Some("summary") => Ok(Self::Summary),
+            Some("jobs") => Ok(Self::Jobs),
+            Some("full") => Ok(Self::Full),
+            Some(_) => Err(Problem::field("view", "expected summary, jobs or full")),
+        }
+    }
+}
+
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let id = request.workflow()?;
     let mut query = Query::new(request.query)?;
-    let view = match query.remove("view").as_deref() {
-        None | Some("summary") => DetailLevel::Summary,
-        Some("jobs") => DetailLevel::Jobs,
-        Some("full") => DetailLevel::Full,
-        Some(_) => return Err(Problem::field("view", "expected summary, jobs or full")),
-    };
+    let view = DetailLevel::from_query(&mut query)?;
     let wait = query.duration("wait", MAX_WAIT)?.unwrap_or_default();
     query.finish()?;
     wait_for_end(request.api, id, wait).await?;

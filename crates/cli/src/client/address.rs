@@ -25,17 +25,7 @@ pub(crate) struct ServerAddress {
 impl ServerAddress {
     /// Reads a URL, or a host and a port.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        // The text before the @ may be a password, so no part of the address is shown.
-        if text.contains('@') {
-            return Err("the server's address has a user or a password in it; give a token with TIDEGATE_TOKEN or \
-                        --token-file instead"
-                .to_owned());
-        }
-        if text.contains(['?', '#']) {
-            return Err(format!(
-                "the server '{text}': an address with ? or # is not understood"
-            ));
-        }
+        refuse_other_parts(text)?;
         let wrong =
             || format!("the server '{text}': expected an address such as http://127.0.0.1:7070");
         let whole = if text.contains("://") {
@@ -62,6 +52,22 @@ impl ServerAddress {
     pub(crate) fn is_encrypted(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
+}
+
+/// Refuses an address with a user, a query or a fragment.
+fn refuse_other_parts(text: &str) -> Result<(), String> {
+    // The text before the @ may be a password, so no part of the address is shown.
+    if text.contains('@') {
+        return Err("the server's address has a user or a password in it; give a token with TIDEGATE_TOKEN or \
+                    --token-file instead"
+            .to_owned());
+    }
+    if text.contains(['?', '#']) {
+        return Err(format!(
+            "the server '{text}': an address with ? or # is not understood"
+        ));
+    }
+    Ok(())
 }
 
 fn is_web(scheme: &Scheme) -> bool {

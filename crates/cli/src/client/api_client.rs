@@ -78,6 +78,16 @@ impl Effect {
             }
         }
     }
+
+    /// Advice for a request that failed with this problem.
+    fn hint(self, problem: &Problem) -> &'static str {
+        match problem.code.as_deref() {
+            Some("store_unavailable") if problem.nothing_done => self.unchanged_hint(),
+            // A store that did not answer may have written.
+            Some("store_unavailable" | "internal") => self.unknown_outcome_hint(),
+            _ => "",
+        }
+    }
 }
 
 impl ApiRequest {
@@ -231,12 +241,12 @@ impl ApiClient {
         timeout(ANSWER_TIMEOUT, answer).await.map_err(late)?
     }
 
-    /// Sends a request, and returns the body of an answer that is a success.
-    async fn send(
+    /// The HTTP request to this server, with its token.
+    fn http_request(
         &self,
         api_request: &ApiRequest,
         accept: &'static str,
-    ) -> CommandResult<Incoming> {
+    ) -> CommandResult<Request<Full<Bytes>>> {
         let mut request = Request::builder()
             .method(api_request.method.clone())
             .uri(format!("{}{}", self.target, api_request.path))
@@ -247,9 +257,18 @@ impl ApiClient {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let request = request
+        request
             .body(Full::new(api_request.body.clone()))
-            .map_err(|error| Failure::usage(format!("the request is not valid HTTP: {error}")))?;
+            .map_err(|error| Failure::usage(format!("the request is not valid HTTP: {error}")))
+    }
+
+    /// Sends a request, and returns the body of an answer that is a success.
+    async fn send(
+        &self,
+        api_request: &ApiRequest,
+        accept: &'static str,
+    ) -> CommandResult<Incoming> {
+        let request = self.http_request(api_request, accept)?;
         let response = self.client.request(request).await.map_err(|error| {
             let text = connect::explain_failure(&self.target, &error);
             if error.is_connect() {
@@ -288,6 +307,20 @@ impl ApiClient {
         })
     }
 
+    /// The failure of an answer that no Tidegate server gives.
+    fn other_server(&self, api_request: &ApiRequest, status: StatusCode) -> Failure {
+        let text = format!(
+            "what answers at {} is not a Tidegate server: it says {status}",
+            self.target
+        );
+        // A proxy reports a timeout of the server in its own words.
+        if status.is_server_error() {
+            api_request.unknown_outcome(&text)
+        } else {
+            Failure::unavailable(text)
+        }
+    }
+
     /// Reads the problem document of an answer that is not a success.
     async fn read_problem(
         &self,
@@ -306,28 +339,9 @@ impl ApiClient {
             .ok()
             .filter(|problem| problem.code.is_some())
         else {
-            let text = format!(
-                "what answers at {} is not a Tidegate server: it says {status}",
-                self.target
-            );
-            // A proxy reports a timeout of the server in its own words.
-            return if status.is_server_error() {
-                api_request.unknown_outcome(&text)
-            } else {
-                Failure::unavailable(text)
-            };
+            return self.other_server(api_request, status);
         };
-        let mut text = self.reason(status, &problem);
-        match problem.code.as_deref() {
-            Some("store_unavailable") if problem.nothing_done => {
-                text += api_request.effect.unchanged_hint()
-            }
-            // A store that did not answer may have written.
-            Some("store_unavailable" | "internal") => {
-                text += api_request.effect.unknown_outcome_hint()
-            }
-            _ => {}
-        }
+        let text = self.reason(status, &problem) + api_request.effect.hint(&problem);
         let exit = exit(status);
         let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
         Failure {

@@ -30,12 +30,11 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts the certificate authorities of the system, and those in the PEM file
-/// `extra_authorities`.
-pub(crate) fn connections(
+/// The certificate authorities of the system, and those in the PEM file `extra_authorities`.
+fn root_certificates(
     target: &ServerAddress,
     extra_authorities: Option<&Path>,
-) -> CommandResult<Connections> {
+) -> CommandResult<RootCertStore> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
     if target.is_encrypted() {
@@ -52,10 +51,19 @@ pub(crate) fn connections(
             return Err(wrong("it has no certificate in PEM form".to_owned()));
         }
     }
+    Ok(roots)
+}
+
+/// A client that trusts the certificate authorities of the system, and those in the PEM file
+/// `extra_authorities`.
+pub(crate) fn connections(
+    target: &ServerAddress,
+    extra_authorities: Option<&Path>,
+) -> CommandResult<Connections> {
     let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider has the usual versions")
-        .with_root_certificates(roots)
+        .with_root_certificates(root_certificates(target, extra_authorities)?)
         .with_no_client_auth();
     let mut sockets = HttpConnector::new();
     sockets.enforce_http(false);
@@ -148,31 +156,41 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 
 fn explain_tls_error(target: &ServerAddress, error: &TlsError) -> String {
     let reason = match error {
-        TlsError::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "it is signed by an authority that is not trusted here. If it is yours, name the authority's certificate with \
-             --cacert FILE or TIDEGATE_CACERT"
-        }
-        TlsError::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "it is for another name",
-        TlsError::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        ) => "it has expired",
-        TlsError::InvalidCertificate(
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
-        ) => "it is not valid yet, or the clock of this machine is wrong",
         TlsError::InvalidCertificate(CertificateError::Other(other)) if is_authority(other) => {
-            "it is that of an authority, which may sign certificates but may not be a server's own. Give the server another one: \
-             signed by this authority, or self-signed with basicConstraints=CA:FALSE"
+            Some(
+                "it is that of an authority, which may sign certificates but may not be a server's own. Give the server another one: \
+             signed by this authority, or self-signed with basicConstraints=CA:FALSE",
+            )
         }
+        TlsError::InvalidCertificate(error) => certificate_reason(error),
         TlsError::InvalidMessage(_) => {
             return format!("what answers at {target} does not speak TLS; write http://");
         }
-        error => return format!("TLS with {target} failed: {error}"),
+        _ => None,
     };
-    format!("the certificate of {target} is refused: {reason}")
+    match reason {
+        Some(reason) => format!("the certificate of {target} is refused: {reason}"),
+        None => format!("TLS with {target} failed: {error}"),
+    }
 }
 
+/// Why a certificate is refused, in plain words. None if there are no better ones than those of the
+/// library.
+fn certificate_reason(error: &CertificateError) -> Option<&'static str> {
+    use CertificateError as E;
+    Some(match error {
+        E::UnknownIssuer => {
+            "it is signed by an authority that is not trusted here. If it is yours, name the authority's certificate with \
+             --cacert FILE or TIDEGATE_CACERT"
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => "it is for another name",
+        E::Expired | E::ExpiredContext { .. } => "it has expired",
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "it is not valid yet, or the clock of this machine is wrong"
+        }
+        _ => return None,
+    })
+}
 /// Whether a certificate was refused because it is that of an authority. rustls has no word of its
 /// own for it, and passes on what the library says that checks certificates.
 fn is_authority(error: &OtherError) -> bool {

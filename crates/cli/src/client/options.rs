@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::ApiClient;
-use crate::output::environment::Environment;
+use crate::environment::Environment;
 use crate::output::exit::{CommandResult, Failure};
 use crate::output::{Format, Screen};
 

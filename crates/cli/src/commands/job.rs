@@ -16,7 +16,7 @@ use crate::client::workflow_ref::WorkflowRef;
 use crate::output::exit::{CommandResult, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::{indented, printable};
-use crate::output::{ListItem, Screen};
+use crate::output::{ListItem, Screen, facts};
 
 /// Shows and controls single jobs of a workflow.
 #[derive(Debug, Args)]
@@ -193,17 +193,33 @@ const MARGIN: usize = 10;
 
 fn job_text(job: &model::Job, screen: &Screen) -> String {
     let now = Moment::now();
-    let moment = |moment: Option<Moment>| {
-        moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
-    };
-    let json = |json: &Option<Box<RawValue>>| {
-        let json = json.as_ref();
-        json.map(|json| indented(json.get(), MARGIN))
-    };
+    let moment = |moment: Option<Moment>| moment.map(|moment| moment.with_distance(now));
+
+    let limits: Vec<String> = job.limits.iter().map(model::JobLimit::to_string).collect();
+    let plan = [
+        ("after", Some(printable(&job.after.join(", ")))),
+        ("limits", Some(limits.join(&format!("\n{:MARGIN$}", "")))),
+        ("ready", moment(job.ready_at)),
+        ("started", moment(job.started_at)),
+        ("finished", moment(job.finished_at)),
+        ("duration", job.duration(now).map(short)),
+        ("params", job.params.as_deref().map(json_text)),
+        ("output", job.output.as_deref().map(json_text)),
+    ];
+    let mut out = state_text(job, now, screen) + &facts(MARGIN - 1, plan);
+    out.extend(job.errors.iter().map(|error| attempt_error(error, now)));
+    out
+}
+
+fn json_text(json: &RawValue) -> String {
+    indented(json.get(), MARGIN)
+}
+
+/// Lines that name a job, and say how far it is.
+fn state_text(job: &model::Job, now: Moment, screen: &Screen) -> String {
     let why = job.why_not_running.as_ref();
     let progress = job.progress.as_ref();
-    let limits: Vec<String> = job.limits.iter().map(model::JobLimit::to_string).collect();
-    let lines = [
+    let state = [
         ("job", Some(printable(&job.name))),
         ("handler", Some(printable(&job.handler))),
         ("queue", Some(printable(&job.queue))),
@@ -215,25 +231,9 @@ fn job_text(job: &model::Job, screen: &Screen) -> String {
             progress.map(|progress| progress_text(progress, job, now)),
         ),
         ("worker", job.worker.as_deref().map(printable)),
-        ("after", Some(printable(&job.after.join(", ")))),
-        ("limits", Some(limits.join(&format!("\n{:MARGIN$}", "")))),
-        ("ready", moment(job.ready_at)),
-        ("started", moment(job.started_at)),
-        ("finished", moment(job.finished_at)),
-        ("duration", job.duration(now).map(short)),
-        ("params", json(&job.params)),
-        ("output", json(&job.output)),
     ];
-    let mut out = String::new();
-    for (name, text) in lines {
-        if let Some(text) = text.filter(|text| !text.is_empty()) {
-            out += &format!("{name:<9} {text}\n");
-        }
-    }
-    out.extend(job.errors.iter().map(|error| attempt_error(error, now)));
-    out
+    facts(MARGIN - 1, state)
 }
-
 fn attempt_error(error: &model::AttemptError, now: Moment) -> String {
     let worker = error.worker.as_deref();
     let by = worker

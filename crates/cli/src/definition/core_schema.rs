@@ -42,22 +42,24 @@ fn plain(text: &str) -> Result<String, String> {
         ));
     }
     for (prefix, radix) in [("0x", 16), ("0o", 8)] {
-        let digits = text
-            .strip_prefix(prefix)
-            .filter(|digits| !digits.is_empty());
-        if let Some(digits) =
-            digits.filter(|digits| digits.chars().all(|digit| digit.is_digit(radix)))
+        if let Some(digits) = text.strip_prefix(prefix)
+            && !digits.is_empty()
+            && digits.chars().all(|digit| digit.is_digit(radix))
         {
             let whole = u64::from_str_radix(digits, radix);
-            return whole.map(|whole| whole.to_string()).map_err(|_| {
-                format!(
-                    "{text} is larger than {}; write it in decimal digits, or in quotes as a text",
-                    u64::MAX
-                )
-            });
+            return whole
+                .map(|whole| whole.to_string())
+                .map_err(|_| too_large(text));
         }
     }
     Ok(decimal(text).unwrap_or_else(|| quoted(text)))
+}
+
+fn too_large(text: &str) -> String {
+    format!(
+        "{text} is larger than {}; write it in decimal digits, or in quotes as a text",
+        u64::MAX
+    )
 }
 
 /// Whether the scalar is infinity or NaN.

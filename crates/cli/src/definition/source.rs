@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::Definition;
 use crate::client::api_client::{ApiClient, ApiRequest};
@@ -64,9 +65,7 @@ impl Source {
         start: StartTime,
     ) -> CommandResult<Definition> {
         let fields = &mut definition.fields;
-        let raw = |value: serde_json::Value| {
-            serde_json::value::to_raw_value(&value).expect("a value is JSON")
-        };
+        let raw = |value: serde_json::Value| to_raw_value(&value).expect("a value is JSON");
         match start {
             StartTime::AsDefined => None,
             StartTime::Now => fields.insert("start".to_owned(), raw("now".into())),
@@ -76,23 +75,27 @@ impl Source {
             fields.insert("idempotency_key".to_owned(), raw(key.as_str().into()));
         }
         if !self.tags.is_empty() {
-            let known = fields
-                .get("tags")
-                .map(|tags| serde_json::from_str::<Vec<String>>(tags.get()));
-            let known = known.transpose().map_err(|_| {
-                Failure::usage("the tags of the definition are not a list of texts")
-            })?;
-            let mut tags = known.unwrap_or_default();
-            tags.extend(
-                self.tags
-                    .iter()
-                    .filter(|tag| !tags.contains(tag))
-                    .cloned()
-                    .collect::<Vec<_>>(),
-            );
+            let tags = self.with_tags_of(fields.get("tags"))?;
             fields.insert("tags".to_owned(), raw(tags.into()));
         }
         Ok(definition)
+    }
+
+    /// The tags of the definition, and those arguments that are not among them.
+    fn with_tags_of(&self, defined: Option<&Box<RawValue>>) -> CommandResult<Vec<String>> {
+        let mut tags: Vec<String> = match defined {
+            None => Vec::new(),
+            Some(tags) => serde_json::from_str(tags.get()).map_err(|_| {
+                Failure::usage("the tags of the definition are not a list of texts")
+            })?,
+        };
+        let defined = tags.len();
+        for tag in &self.tags {
+            if !tags[..defined].contains(tag) {
+                tags.push(tag.clone());
+            }
+        }
+        Ok(tags)
     }
 }
 

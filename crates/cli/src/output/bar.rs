@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use super::environment::Glyphs;
+use crate::environment::Glyphs;
 use crate::output::table::cut;
 use crate::output::{Screen, columns};
 

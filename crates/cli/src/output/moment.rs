@@ -44,6 +44,11 @@ impl Moment {
         self.to_string()[..19].replace('T', " ") + "Z"
     }
 
+    /// The moment with a resolution of one second, and its distance from `now`.
+    pub(crate) fn with_distance(self, now: Self) -> String {
+        format!("{}  {}", self.to_the_second(), self.relative(now))
+    }
+
     /// Distance from `now`, such as `5m ago` or `in 2h`.
     pub(crate) fn relative(self, now: Self) -> String {
         if self > now {

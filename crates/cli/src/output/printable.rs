@@ -1,6 +1,6 @@
 //! Escaping of texts from outside, so that they are safe on a terminal.
 
-use super::environment::Colour;
+use crate::environment::Colour;
 
 /// One line of text, without characters that move a terminal's cursor or change its colours or
 /// writing direction.

@@ -2,7 +2,7 @@
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::environment::Colour;
+use crate::environment::Colour;
 use crate::output::Screen;
 use crate::output::moment::Moment;
 use crate::output::printable::printable;
@@ -36,6 +36,14 @@ pub struct Cell {
     state: Option<String>,
     wrap: Wrap,
 }
+
+/// The cells that may be broken, and the minimum width of their columns, in the order of trial.
+const NARROWINGS: [(Wrap, usize); 4] = [
+    (Wrap::Early, MIN_COLUMN_WIDTH),
+    (Wrap::Early, MIN_NARROW_WIDTH),
+    (Wrap::Late, MIN_COLUMN_WIDTH),
+    (Wrap::Late, MIN_NARROW_WIDTH),
+];
 
 /// Order in which cells are broken into lines on a narrow screen, the first first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,7 +153,7 @@ impl Table {
     #[must_use]
     pub fn text(&self, screen: &Screen) -> String {
         let used: Vec<usize> = (0..self.head.len())
-            .filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0))
+            .filter(|&at| self.text_width(at) > 0)
             .collect();
         let widths = self.widths(&used, screen.width);
         let head: Vec<Cell> = used.iter().map(|&at| Cell::from(self.head[at])).collect();
@@ -159,51 +167,41 @@ impl Table {
         for row in &self.rows {
             let cells: Vec<Cell> = used.iter().map(|&at| row.cells[at].clone()).collect();
             out += &block(&cells, &widths, screen);
-            let max_width = screen.width.saturating_sub(NOTE_INDENT).max(MIN_NOTE_WIDTH);
-            for line in row.note.iter().flat_map(|line| wrapped(line, max_width)) {
-                out += &format!("{}{line}\n", " ".repeat(NOTE_INDENT));
-            }
+            out += &row.note_text(screen);
         }
         out
     }
 
     /// Widths of the columns: as wide as their text, and the widest ones reduced to fit the screen.
     fn widths(&self, used: &[usize], max_width: usize) -> Vec<usize> {
-        let of = |at: usize| {
-            self.rows
-                .iter()
-                .map(|row| row.cells[at].width())
-                .max()
-                .unwrap_or(0)
-        };
         let widths: Vec<usize> = used
             .iter()
-            .map(|&at| of(at).max(self.head[at].width()))
+            .map(|&at| self.text_width(at).max(self.head[at].width()))
             .collect();
         let room = max_width.saturating_sub(COLUMN_GAP * used.len().saturating_sub(1));
         let narrowed = |(latest, least): (Wrap, usize)| {
-            let least = |at: usize| {
+            let least = |&at: &usize| {
                 if self.wrap(at) <= latest {
                     least.max(self.head[at].width())
                 } else {
                     usize::MAX
                 }
             };
-            let least: Vec<usize> = used.iter().map(|&at| least(at)).collect();
+            let least: Vec<usize> = used.iter().map(least).collect();
             narrow(widths.clone(), &least, room)
         };
-        let tried = [
-            (Wrap::Early, MIN_COLUMN_WIDTH),
-            (Wrap::Early, MIN_NARROW_WIDTH),
-            (Wrap::Late, MIN_COLUMN_WIDTH),
-            (Wrap::Late, MIN_NARROW_WIDTH),
-        ]
-        .map(narrowed);
+        let tried = NARROWINGS.map(narrowed);
         // If no variant fits, the narrow ones are no better than the first.
         let fitting = tried
             .iter()
             .find(|widths| widths.iter().sum::<usize>() <= room);
         fitting.unwrap_or(&tried[0]).clone()
+    }
+
+    /// The width of the widest cell of a column, without its head.
+    fn text_width(&self, at: usize) -> usize {
+        let widths = self.rows.iter().map(|row| row.cells[at].width());
+        widths.max().unwrap_or(0)
     }
 
     /// The wrap of a column, which is the strictest of its cells.
@@ -213,6 +211,18 @@ impl Table {
             .map(|row| row.cells[at].wrap)
             .max()
             .unwrap_or_default()
+    }
+}
+
+impl TableRow {
+    /// Lines of the note, broken to fit the screen.
+    fn note_text(&self, screen: &Screen) -> String {
+        let max_width = screen.width.saturating_sub(NOTE_INDENT).max(MIN_NOTE_WIDTH);
+        self.note
+            .iter()
+            .flat_map(|line| wrapped(line, max_width))
+            .map(|line| format!("{}{line}\n", " ".repeat(NOTE_INDENT)))
+            .collect()
     }
 }
 
@@ -323,8 +333,8 @@ pub(crate) fn cut(text: &str, max_width: usize, dots: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::environment::Glyphs;
     use crate::output::Format;
-    use crate::output::environment::Glyphs;
 
     use super::*;
 

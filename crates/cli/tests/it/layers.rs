@@ -9,6 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["definition"],
     &["client"],
     &["output"],
+    &["environment"],
 ];
 const NEVER: &[(&str, &str)] = &[];
 const MIN_IMPORTS: usize = 180;

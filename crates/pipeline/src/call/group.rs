@@ -19,7 +19,7 @@ pub(crate) struct CallGroup {
 impl CallGroup {
     pub(crate) fn new(call: &Arc<Call>, index: usize) -> Self {
         Self {
-            call: Arc::clone(call),
+            call: call.clone(),
             index,
             ended: false,
         }

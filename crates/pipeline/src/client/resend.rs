@@ -108,7 +108,7 @@ fn acquire_permit<'a>(
     };
     let node = waiting_units(unfinished, retries)
         .find_map(|unit| unit.last_node.as_ref())
-        .map_or_else(Arc::default, |node| Arc::clone(&node.name));
+        .map_or_else(Arc::default, |node| node.name.clone());
     sender.retry_queue.acquire(node, batch.load(), priority)
 }
 

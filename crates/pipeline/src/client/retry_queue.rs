@@ -71,7 +71,7 @@ impl RetryQueue {
             bound.add(self.bound);
         }
         let mut loads = self.loads();
-        let queued = loads.entry(Arc::clone(&node)).or_default();
+        let queued = loads.entry(node.clone()).or_default();
         if queued.commands > 0 && !queued.fits(load, bound) {
             count(&self.refused, load.commands);
             return None;

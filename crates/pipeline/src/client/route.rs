@@ -41,7 +41,7 @@ impl Route {
                     let mut group = UnitSet::default();
                     group.push(unit, load);
                     route.groups.push(group);
-                    route.nodes.push(Arc::clone(node));
+                    route.nodes.push(node.clone());
                 }
             }
         }

@@ -99,7 +99,7 @@ struct DiscoveryRound {
 impl DiscoveryRound {
     fn new(current: SnapshotSummary, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
         Self {
-            context: Arc::clone(context),
+            context: context.clone(),
             remaining: sources(&current.nodes, seeds),
             agreement: Agreement::new(current),
             queried: HashSet::new(),
@@ -199,7 +199,7 @@ impl DiscoveryRound {
             };
             if self.queried.insert(address.clone()) {
                 self.in_flight
-                    .spawn(query_owners(address, Arc::clone(&self.context)));
+                    .spawn(query_owners(address, self.context.clone()));
                 started += 1;
             }
         }

@@ -48,7 +48,7 @@ pub(crate) struct Refresher {
 impl Refresher {
     pub(crate) fn new(cluster: &Arc<Cluster>) -> Self {
         Self {
-            cluster: Arc::clone(cluster),
+            cluster: cluster.clone(),
             seen: SeenVersion::default(),
             changes: cluster.shared.changes(),
         }
@@ -56,7 +56,7 @@ impl Refresher {
 
     /// Runs for ever.
     pub(crate) async fn keep_fresh(mut self) {
-        let cluster = Arc::clone(&self.cluster);
+        let cluster = self.cluster.clone();
         self.catch_up();
         let mut fresh_since = cluster.oldest_fresh_time();
         loop {

@@ -63,7 +63,10 @@ impl Sentinels {
     ) -> Result<View, String> {
         let mut queries = JoinSet::new();
         for sentinel in &self.addresses {
-            queries.spawn(Arc::clone(self).query_primary(sentinel.clone(), Arc::clone(context)));
+            queries.spawn(
+                self.clone()
+                    .query_primary(sentinel.clone(), context.clone()),
+            );
         }
         let mut named = Vec::<NamedPrimary>::new();
         let mut failures = QueryFailures::default();

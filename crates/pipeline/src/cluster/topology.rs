@@ -38,6 +38,10 @@ impl Topology {
         }
     }
 
+    pub(crate) fn has_node(&self, address: &Address) -> bool {
+        self.nodes.iter().any(|node| node.address == *address)
+    }
+
     pub(crate) fn new(
         epoch: u64,
         version: u64,
@@ -117,7 +121,7 @@ impl Topology {
     fn index_of(&mut self, node: &Arc<Node>) -> u16 {
         let known = self.nodes.iter().position(|known| Arc::ptr_eq(known, node));
         let index = known.unwrap_or_else(|| {
-            self.nodes.push(Arc::clone(node));
+            self.nodes.push(node.clone());
             self.nodes.len() - 1
         });
         u16::try_from(index).expect("a cluster has fewer primaries than slots")

@@ -83,7 +83,7 @@ fn name_in_certificate(host: &str) -> Option<ServerName<'static>> {
 fn connector(tls: &Tls) -> Result<TlsConnector, TlsError> {
     let provider = Arc::new(default_provider());
     let roots = Arc::new(roots(tls)?);
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
         .build()
         .map_err(|error| TlsError::Unusable(error.to_string()))?;
     let verifier = Arc::new(Verifier {

@@ -137,8 +137,8 @@ impl PendingReplies {
 /// Returns the outcome of a command without a reply. Redis runs a command only after its last byte
 /// has arrived.
 fn lost_outcome(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
-    let node = Arc::clone(node);
-    let reason = Arc::clone(reason);
+    let node = node.clone();
+    let reason = reason.clone();
     if all_written {
         Outcome::Unknown(Unknown::ConnectionLost { node, reason })
     } else {

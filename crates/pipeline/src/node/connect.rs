@@ -24,7 +24,7 @@ impl Node {
     pub(super) fn start_connecting(self: &Arc<Self>, state: &mut NodeState) {
         if matches!(state.connect, ConnectState::Idle) {
             state.connect = ConnectState::Connecting;
-            let node = Arc::clone(self);
+            let node = self.clone();
             self.context.spawn(self.stop.clone(), node.connect());
         }
     }
@@ -120,7 +120,7 @@ impl Node {
             }
         };
         state.connect = ConnectState::Down {
-            reason: Arc::clone(reason),
+            reason: reason.clone(),
             since,
         };
         state.pool.drain()
@@ -140,13 +140,12 @@ impl Node {
         }
         let id = state.pool.open();
         count(&self.counters.opened, 1);
-        self.context
-            .spawn_unbounded(Arc::clone(self).serve(id, ready));
+        self.context.spawn_unbounded(self.clone().serve(id, ready));
     }
 
     /// Runs a connection until it ends.
     async fn serve(self: Arc<Self>, id: LinkId, ready: ReadySocket) {
-        let mut connection = Connection::new(Arc::clone(&self), id, ready);
+        let mut connection = Connection::new(self.clone(), id, ready);
         let reason = self.stop.run_until_cancelled(connection.serve()).await;
         let reason: Arc<str> = reason.map_or_else(|| "the client was closed".into(), Into::into);
         connection.fail(&reason);

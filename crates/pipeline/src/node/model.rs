@@ -208,7 +208,7 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
         });
         // The caller is polled again when the group starts to wait, whichever comes first.
         let polls = Arc::new(Polls::default());
-        let waker = Waker::from(Arc::clone(&polls));
+        let waker = Waker::from(polls.clone());
         let mut until = Box::pin(call.wait_until_done(1));
         assert!(
             until
@@ -241,7 +241,7 @@ fn what_is_submitted_reaches_an_idle_connection() {
         let node = node();
         let link = node.state().pool.open();
         let connection = {
-            let node = Arc::clone(&node);
+            let node = node.clone();
             thread::spawn(move || {
                 for group in block_on(wait_for_groups(&node, link)).unwrap() {
                     assert!(group.start());
@@ -264,7 +264,7 @@ fn a_full_queue_a_broken_connection_and_a_closed_client_leave_no_caller_waiting(
         // The state prevents that the model spawns a connect: its threads have small stacks.
         node.state().connect = ConnectState::Connecting;
         let connection = {
-            let node = Arc::clone(&node);
+            let node = node.clone();
             thread::spawn(move || {
                 // The connection breaks after one turn: taken groups are lost, others are queued
                 // again.
@@ -278,7 +278,7 @@ fn a_full_queue_a_broken_connection_and_a_closed_client_leave_no_caller_waiting(
             })
         };
         let closer = {
-            let node = Arc::clone(&node);
+            let node = node.clone();
             thread::spawn(move || node.close())
         };
         let call = call(&node);

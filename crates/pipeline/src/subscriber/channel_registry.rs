@@ -108,7 +108,7 @@ impl ChannelRegistry {
         loop {
             self.follow_topology();
             let wake = self.place_channels();
-            let sender = Arc::clone(&self.sender);
+            let sender = self.sender.clone();
             tokio::select! {
                 Some(report) = self.reports.recv() => self.on_report(report),
                 changed = self.wanted.changed() => match changed {
@@ -175,7 +175,7 @@ impl ChannelRegistry {
     /// share a connection.
     fn node_for(&self, name: &[u8]) -> Option<Arc<Node>> {
         let cluster = match &self.sender.backend {
-            Backend::Single(node) => return Some(Arc::clone(node)),
+            Backend::Single(node) => return Some(node.clone()),
             Backend::Cluster(cluster) => cluster,
         };
         let topology = cluster.topology();
@@ -205,12 +205,12 @@ impl ChannelRegistry {
         let session = Session {
             id: self.last_session,
             address: address.clone(),
-            context: Arc::clone(&self.sender.context),
+            context: self.sender.context.clone(),
             delivery: self.options.delivery,
             max_message_bytes: self.options.queue_bytes,
             orders: receiver,
             reports: self.reporter.clone(),
-            mailbox: Arc::clone(&self.mailbox),
+            mailbox: self.mailbox.clone(),
         };
         self.sender.context.spawn(stop.clone(), session.run());
         let handle = SessionHandle {
@@ -297,7 +297,7 @@ impl ChannelRegistry {
             if channel.node.as_ref() == Some(address) {
                 channel.node = None;
                 self.mailbox
-                    .set_channel_state(name, ChannelState::Unsubscribed(Arc::clone(reason)));
+                    .set_channel_state(name, ChannelState::Unsubscribed(reason.clone()));
             }
         }
     }
@@ -315,7 +315,7 @@ impl ChannelRegistry {
         channel.refusals = channel.refusals.saturating_add(1);
         let refusals = channel.refusals;
         channel.not_before = Instant::now() + bound.mul_f64(fastrand::f64());
-        let message = Arc::clone(&error.message);
+        let message = error.message.clone();
         match Outcome::from_answer(Err(error)) {
             Outcome::Rejected(rejected) => {
                 // One redirect or two are usual on the way to a node, and are not reported.
@@ -395,7 +395,7 @@ impl ChannelRegistry {
         }
         self.epoch = topology.epoch;
         let stays = |name: &[u8], address: &Address| match self.options.delivery {
-            Delivery::Broadcast => topology.nodes.iter().any(|node| node.address == *address),
+            Delivery::Broadcast => topology.has_node(address),
             // A channel stays where it is if its slot has no owner.
             Delivery::Sharded => topology
                 .owner(Slot::for_key(name))

@@ -41,6 +41,21 @@ pub(super) struct ParsedDescriptor {
     pub(super) metadata: Option<Metadata>,
 }
 
+impl ParsedDescriptor {
+    /// Returns the flag of this name.
+    fn flag(&mut self, name: &str) -> Option<&mut bool> {
+        Some(match name {
+            "shadow_mode" => &mut self.shadow_mode,
+            "quota_mode" => &mut self.quota_mode,
+            "detailed_metric" => &mut self.detailed_metric,
+            "value_to_metric" => &mut self.value_to_metric,
+            "share_threshold" => &mut self.share_threshold,
+            "pause_when_throttled" => &mut self.pause_when_throttled,
+            _ => return None,
+        })
+    }
+}
+
 /// The metadata of a limit.
 #[derive(Debug)]
 pub(super) enum Metadata {
@@ -113,17 +128,15 @@ fn descriptor(located: Located<'_>, report: &mut Report<'_>) -> ParsedDescriptor
                 report,
                 descriptor,
             ),
-            "shadow_mode" => at.flag(&mut result.shadow_mode, report),
-            "quota_mode" => at.flag(&mut result.quota_mode, report),
-            "detailed_metric" => at.flag(&mut result.detailed_metric, report),
-            "value_to_metric" => at.flag(&mut result.value_to_metric, report),
-            "share_threshold" => at.flag(&mut result.share_threshold, report),
-            "pause_when_throttled" => at.flag(&mut result.pause_when_throttled, report),
             "metadata" => {
                 at.pairs("map[interface {}]interface {}", report);
                 result.metadata = Some(Metadata::Yaml(pair.value.clone()));
             }
-            _ => {}
+            name => {
+                if let Some(flag) = result.flag(name) {
+                    at.flag(flag, report);
+                }
+            }
         }
     }
     result

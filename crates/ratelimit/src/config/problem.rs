@@ -109,39 +109,35 @@ impl Problem {
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Yaml(problem) => return yaml_hint(problem).map(str::to_owned),
-            Self::WrongType { expected, .. } => wrong_type_hint(expected).to_owned(),
-            Self::KeyNotString(key) => format!("put the key in quotes: '{key}'"),
-            Self::UnknownKey(key) => nearest(key, &KEYS).map_or_else(
-                || format!("the keys are {}", KEYS.join(", ")),
-                |known| format!("did you mean '{known}'?"),
-            ),
-            Self::ListElement(_) => "lists hold maps: write '- key: ..' or '- name: ..'".to_owned(),
-            Self::Scalar => {
-                "numbers here are whole and below 2^63; put other text in quotes".to_owned()
-            }
-            Self::EmptyDomain => "add 'domain: ..' at the top of the file".to_owned(),
+            Self::WrongType { expected, .. } => wrong_type_hint(expected),
+            Self::KeyNotString(key) => return Some(format!("put the key in quotes: '{key}'")),
+            Self::UnknownKey(key) => return Some(known_names(key, &KEYS, "keys")),
+            Self::ListElement(_) => "lists hold maps: write '- key: ..' or '- name: ..'",
+            Self::Scalar => "numbers here are whole and below 2^63; put other text in quotes",
+            Self::EmptyDomain => "add 'domain: ..' at the top of the file",
             Self::DuplicateDomain(_) => {
-                "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files".to_owned()
+                "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files"
             }
-            Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
-            Self::DuplicateKey(_) => "remove one of the two, or change its key or value".to_owned(),
-            Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
-            Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(
-                || format!("the units are {}", UNITS.join(", ")),
-                |known| format!("did you mean '{known}'?"),
-            ),
-            Self::EmptyReplaces => "add 'name: ..', the name of the limit to replace".to_owned(),
-            Self::ReplacesSelf => "name another limit".to_owned(),
-            Self::ShareThreshold(_) => {
-                "put a '*' into the value, or remove 'share_threshold'".to_owned()
-            }
-            Self::Metadata(_) => "numbers in metadata must be finite".to_owned(),
-            Self::PauseWithoutLimit => {
-                "add a rate_limit beside it; 'unlimited: true' will do".to_owned()
-            }
+            Self::EmptyKey => "add 'key: ..' to the descriptor",
+            Self::DuplicateKey(_) => "remove one of the two, or change its key or value",
+            Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'",
+            Self::InvalidUnit(unit) => return Some(known_names(unit, &UNITS, "units")),
+            Self::EmptyReplaces => "add 'name: ..', the name of the limit to replace",
+            Self::ReplacesSelf => "name another limit",
+            Self::ShareThreshold(_) => "put a '*' into the value, or remove 'share_threshold'",
+            Self::Metadata(_) => "numbers in metadata must be finite",
+            Self::PauseWithoutLimit => "add a rate_limit beside it; 'unlimited: true' will do",
         };
-        Some(hint)
+        Some(hint.to_owned())
     }
+}
+
+/// Returns the known name nearest to `text`, or all of them.
+fn known_names(text: &str, known: &[&'static str], what: &str) -> String {
+    nearest(text, known).map_or_else(
+        || format!("the {what} are {}", known.join(", ")),
+        |known| format!("did you mean '{known}'?"),
+    )
 }
 
 fn yaml_hint(problem: &Yaml) -> Option<&'static str> {

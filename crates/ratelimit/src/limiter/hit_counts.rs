@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{AppliedLimits, Count, CountedLimit, CounterName, Counts, Limiter, OverLimitKeys};
 use crate::model::{Seconds, Window};
-use crate::store::{Charge, CounterChange, StoreError};
+use crate::store::{Charge, CounterChange, StoreError, Totals};
 
 type Charges<'p> = SmallVec<[Charge<'p>; 4]>;
 
@@ -36,15 +36,26 @@ impl Limiter {
                 .await?;
         }
         let totals = self.store.add(&charges, now, deadline).await?;
+        self.keep_totals(applied, &mut counts, totals, now);
+        Ok(counts)
+    }
+
+    /// Puts the totals of the store into the counts of charged counters and into the local cache.
+    fn keep_totals(
+        &self,
+        applied: &AppliedLimits<'_>,
+        counts: &mut Counts,
+        totals: Totals,
+        now: Seconds,
+    ) {
         let charged = applied
             .counted()
-            .zip(&mut counts)
+            .zip(counts)
             .filter(|(_, count)| **count != Count::KnownOver);
         for ((counted, count), total) in charged.zip(totals) {
             *count = Count::After(total);
             self.update_cache(applied.key(counted), counted, total, now);
         }
-        Ok(counts)
     }
 
     pub(super) fn is_known_over(

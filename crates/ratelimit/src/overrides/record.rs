@@ -28,24 +28,20 @@ pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
 /// Returns the value of an override.
 pub(super) fn value(limit_override: &LimitOverride) -> String {
     let mut value = Map::new();
-    value.insert("version".to_owned(), RECORD_VERSION.into());
+    let mut set = |name: &str, field: Value| value.insert(name.to_owned(), field);
+    set("version", RECORD_VERSION.into());
     match limit_override.effect {
         OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
-            let requests = reach == Reach::JobsAndRequests;
-            value.insert("requests".to_owned(), requests.into());
+            set("requests", (reach == Reach::JobsAndRequests).into())
         }
-        OverrideEffect::Scaled(factor) => {
-            value.insert("millionths".to_owned(), factor.0.into());
-        }
+        OverrideEffect::Scaled(factor) => set("millionths", factor.0.into()),
+    };
+    if let Some(until) = limit_override.until {
+        set("until", until.0.into());
     }
-    value.extend(
-        limit_override
-            .until
-            .map(|until| ("until".to_owned(), until.0.into())),
-    );
-    value.insert("by".to_owned(), limit_override.by.as_str().into());
-    value.insert("at".to_owned(), limit_override.at.0.into());
-    value.insert("reason".to_owned(), limit_override.reason.as_str().into());
+    set("by", limit_override.by.as_str().into());
+    set("at", limit_override.at.0.into());
+    set("reason", limit_override.reason.as_str().into());
     Value::from(value).to_string()
 }
 
@@ -57,18 +53,35 @@ pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
         return None;
     }
     let (kind, target) = field.split_first()?;
-    let target = match target {
-        [target_kind, stats_key] if target_kind == "rule" => OverrideTarget::Rule {
+    let until = match &value["until"] {
+        Value::Null => None,
+        until => Some(Timestamp(until.as_u64()?)),
+    };
+    Some(LimitOverride {
+        target: self::target(target)?,
+        effect: effect(kind.as_str()?, &value)?,
+        until,
+        by: text(&value["by"])?,
+        at: Timestamp(value["at"].as_u64()?),
+        reason: text(&value["reason"])?,
+    })
+}
+
+/// Parses the part of a field after the kind of the effect.
+fn target(elements: &[Value]) -> Option<OverrideTarget> {
+    Some(match elements {
+        [kind, stats_key] if kind == "rule" => OverrideTarget::Rule {
             stats_key: text(stats_key)?,
         },
-        [target_kind, domain, Value::Array(entries)] if target_kind == "key" => {
-            OverrideTarget::Key {
-                domain: text(domain)?,
-                entries: entries.iter().map(entry).collect::<Option<_>>()?,
-            }
-        }
+        [kind, domain, Value::Array(entries)] if kind == "key" => OverrideTarget::Key {
+            domain: text(domain)?,
+            entries: entries.iter().map(entry).collect::<Option<_>>()?,
+        },
         _ => return None,
-    };
+    })
+}
+
+fn effect(kind: &str, value: &Value) -> Option<OverrideEffect> {
     let reach = || {
         Some(if value["requests"].as_bool()? {
             Reach::JobsAndRequests
@@ -76,24 +89,11 @@ pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
             Reach::Jobs
         })
     };
-    let effect = match kind.as_str()? {
+    Some(match kind {
         "paused" => OverrideEffect::Paused(reach()?),
         "throttled" => OverrideEffect::Throttled(reach()?),
         "scaled" => OverrideEffect::Scaled(Factor(value["millionths"].as_u64()?.try_into().ok()?)),
         _ => return None,
-    };
-    let until = match &value["until"] {
-        Value::Null => None,
-        until => Some(Timestamp(until.as_u64()?)),
-    };
-    let at = Timestamp(value["at"].as_u64()?);
-    Some(LimitOverride {
-        target,
-        effect,
-        until,
-        by: text(&value["by"])?,
-        at,
-        reason: text(&value["reason"])?,
     })
 }
 

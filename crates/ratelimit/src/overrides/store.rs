@@ -97,20 +97,7 @@ impl OverrideStore {
             MAX_OVERRIDES
         };
         match self {
-            Self::Memory(stored) => {
-                let mut stored = lock(stored);
-                stored.retain(|each| !each.has_ended(now));
-                match stored
-                    .iter()
-                    .position(|each| each.identity() == new.identity())
-                {
-                    Some(index) if stored[index].outlasts(new) => {}
-                    Some(index) => stored[index].clone_from(new),
-                    None if stored.len() >= most => return Err(OverrideError::TooMany { most }),
-                    None => stored.push(new.clone()),
-                }
-                Ok(())
-            }
+            Self::Memory(stored) => put_in_memory(&mut lock(stored), new, now, most),
             Self::Redis(store) => {
                 let until = until_if_latest_wins(new);
                 let record = redis::OverrideRecord {
@@ -169,4 +156,24 @@ impl LimitOverride {
 /// No change under the lock can panic half way, so a poisoned lock is safe to use.
 fn lock(overrides: &Mutex<Vec<LimitOverride>>) -> MutexGuard<'_, Vec<LimitOverride>> {
     overrides.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Stores an override among at most `most`, unless one that lasts longer is there.
+fn put_in_memory(
+    stored: &mut Vec<LimitOverride>,
+    new: &LimitOverride,
+    now: Timestamp,
+    most: usize,
+) -> Result<(), OverrideError> {
+    stored.retain(|each| !each.has_ended(now));
+    let existing = stored
+        .iter()
+        .position(|each| each.identity() == new.identity());
+    match existing {
+        Some(index) if stored[index].outlasts(new) => {}
+        Some(index) => stored[index].clone_from(new),
+        None if stored.len() >= most => return Err(OverrideError::TooMany { most }),
+        None => stored.push(new.clone()),
+    }
+    Ok(())
 }

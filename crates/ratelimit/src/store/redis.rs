@@ -76,19 +76,9 @@ impl RedisStore {
         charges: &[Charge<'_>],
         deadline: Instant,
     ) -> Result<Totals, StoreError> {
-        let batch = self.batch(charges, 2, |batch, charge| {
-            let key = Arg::Key(charge.key);
-            match charge.change {
-                CounterChange::Add => push_charge(batch, charge),
-                CounterChange::Refund => {
-                    let hits = Arg::Integer(charge.hits);
-                    let time_to_live = Arg::Integer(charge.time_to_live.into());
-                    let script = Arg::Bytes(REFUND_SCRIPT.as_bytes());
-                    batch
-                        .unit()
-                        .command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
-                }
-            }
+        let batch = self.batch(charges, 2, |batch, charge| match charge.change {
+            CounterChange::Add => push_charge(batch, charge),
+            CounterChange::Refund => push_refund(batch, charge),
         });
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
         let mut totals = Totals::new();
@@ -166,6 +156,17 @@ fn push_charge(batch: &mut Batch, charge: &Charge<'_>) {
         .unit()
         .command("INCRBY", &[key, Arg::Integer(charge.hits)])
         .repeatable("EXPIRE", &[key, time_to_live]);
+}
+
+fn push_refund(batch: &mut Batch, charge: &Charge<'_>) {
+    let arguments = [
+        Arg::Bytes(REFUND_SCRIPT.as_bytes()),
+        Arg::Integer(1),
+        Arg::Key(charge.key),
+        Arg::Integer(charge.hits),
+        Arg::Integer(charge.time_to_live.into()),
+    ];
+    batch.unit().command("EVAL", &arguments);
 }
 
 async fn send(client: &Client, batch: Batch, deadline: Instant) -> Vec<Outcome> {

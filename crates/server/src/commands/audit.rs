@@ -14,8 +14,8 @@ use tidegate_workflow::{
 use tokio::task::JoinSet;
 
 use super::findings::{Findings, Resolution};
+use super::open_store::OpenStore;
 use super::rows::{expected_rows, owner, preceding_row, row_text};
-use super::store::OpenStore;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted, printable};
 
 /// Number of rows in one read.
@@ -60,6 +60,29 @@ struct Inconsistency {
     wrong_key: bool,
 }
 
+impl Inconsistency {
+    fn add_wrong_key(&mut self) {
+        let what = "its idempotency key does not lead to it";
+        self.messages.push(what.to_owned());
+        self.wrong_key = true;
+    }
+
+    fn add_orphan(&mut self, set: RowSet, row: &Row, state: Option<&Snapshot>) {
+        let why = match state {
+            Some(_) => "",
+            None => " of a workflow that is not there",
+        };
+        self.messages
+            .push(format!("left over: {}{why}", row_text(set, row)));
+        match set {
+            RowSet::Ready => self.orphan_rows.ready.push(row.clone()),
+            RowSet::Index => self.orphan_rows.index.push(row.clone()),
+            // A workflow has at most one timer and one expiry, which the repair rewrites.
+            RowSet::Due(_) => {}
+        }
+    }
+}
+
 /// Workflows of a partition to check again, with rows that no state explains.
 type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 
@@ -88,39 +111,50 @@ pub(crate) async fn check(
         listed: HashSet::new(),
         findings: Findings::default(),
     };
-    if let Store::Sqlite(store) = open_store.engine.store() {
-        match store.check().await {
-            Err(StoreError::Corrupt { what, reason }) => {
-                audit.add_finding(None, format!("{what}: {reason}"))
-            }
-            checked => open_store.checked(checked)?,
-        }
-    }
+    audit.check_file().await?;
     for number in 0..open_store.engine.store().partitions() {
         if audit.wants_more() {
             audit.partition(Partition(number)).await?;
         }
     }
-    let Audit {
-        workflows,
-        rows,
-        findings,
-        ..
-    } = audit;
-    let seen = format!(
-        "{} and {} in {}",
-        counted(workflows, "workflow"),
-        counted(rows, "row"),
-        printable(&open_store.location)
-    );
-    let json = findings.json(workflows, rows).to_string();
-    screen.object(&json, &findings.names(), || {
-        Ok(findings.table(screen, &seen))
-    })?;
-    Ok(findings.exit())
+    audit.report(screen)
 }
 
 impl Audit<'_> {
+    /// Prints the findings, and what was read.
+    fn report(&self, screen: &Screen) -> CommandResult {
+        let Self {
+            workflows,
+            rows,
+            findings,
+            ..
+        } = self;
+        let seen = format!(
+            "{} and {} in {}",
+            counted(*workflows, "workflow"),
+            counted(*rows, "row"),
+            printable(&self.open_store.location)
+        );
+        let json = findings.json(*workflows, *rows).to_string();
+        screen.object(&json, &findings.names(), || {
+            Ok(findings.table(screen, &seen))
+        })?;
+        Ok(findings.exit())
+    }
+    /// Checks the file of a store that is one.
+    async fn check_file(&mut self) -> CommandResult<()> {
+        let Store::Sqlite(store) = self.open_store.engine.store() else {
+            return Ok(());
+        };
+        match store.check().await {
+            Err(StoreError::Corrupt { what, reason }) => {
+                self.add_finding(None, format!("{what}: {reason}"));
+                Ok(())
+            }
+            checked => self.open_store.checked(checked),
+        }
+    }
+
     fn add_finding(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
         self.findings
             .add(workflow.into(), what.into(), Resolution::Left);
@@ -149,14 +183,7 @@ impl Audit<'_> {
                         Some(id) if id.partition() == partition => {
                             suspects.entry(id).or_default().push((set, row.clone()));
                         }
-                        Some(id) => self.add_finding(
-                            id,
-                            format!("left over: {}, in another partition", row_text(set, row)),
-                        ),
-                        None => self.add_finding(
-                            None,
-                            format!("a row that means nothing: {}", row_text(set, row)),
-                        ),
+                        owner => self.add_orphan_row(owner, set, row),
                     }
                 }
                 if rows.len() < ROWS_PER_READ {
@@ -180,6 +207,16 @@ impl Audit<'_> {
         Ok(())
     }
 
+    /// Reports a row that belongs to no workflow of its partition.
+    fn add_orphan_row(&mut self, owner: Option<WorkflowId>, set: RowSet, row: &[u8]) {
+        let row = row_text(set, row);
+        let what = match owner {
+            Some(_) => format!("left over: {row}, in another partition"),
+            None => format!("a row that means nothing: {row}"),
+        };
+        self.add_finding(owner, what);
+    }
+
     /// Reads all workflows of a partition by the index of all workflows, and returns the rows that
     /// they call for.
     async fn read_expected_rows(
@@ -188,36 +225,20 @@ impl Audit<'_> {
         suspects: &mut Suspects,
     ) -> CommandResult<ExpectedRows> {
         let mut expected = ExpectedRows::new();
-        let all = Section::All.prefix();
         let mut after: Option<Row> = None;
         loop {
-            let mut rows = self
-                .rows(partition, RowSet::Index, after.as_deref(), ROWS_PER_READ)
-                .await?;
-            rows.retain(|row| row.starts_with(&all));
+            let mut rows = self.listed_rows(partition, after.as_deref()).await?;
             let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_in_row(row)).collect();
             for ids in ids.chunks(WORKFLOWS_PER_READ) {
                 for (id, shown) in self.read_snapshots(ids).await {
-                    match shown {
-                        Ok(snapshot) => {
-                            self.workflows += 1;
-                            self.listed.insert(id);
-                            self.check_counts(&snapshot);
-                            let rows = expected_rows(&snapshot);
-                            expected
-                                .extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
-                            if !self.has_key(&snapshot).await? {
-                                suspects.entry(id).or_default();
-                            }
-                        }
-                        // The index row of a removed workflow has no state, and becomes a suspect.
-                        Err(EngineError::NoWorkflow { .. }) => {}
-                        Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
-                            self.workflows += 1;
-                            self.listed.insert(id);
-                            self.add_finding(id, error.to_string());
-                        }
-                        Err(error) => return Err(self.open_store.engine_failure(&error)),
+                    let Some(snapshot) = self.count_listed(id, shown)? else {
+                        continue;
+                    };
+                    self.check_counts(&snapshot);
+                    let rows = expected_rows(&snapshot);
+                    expected.extend(rows.iter().map(|(set, row)| (self.hash(*set, row), id)));
+                    if !self.has_key(&snapshot).await? {
+                        suspects.entry(id).or_default();
                     }
                 }
             }
@@ -226,6 +247,42 @@ impl Audit<'_> {
                 None => return Ok(expected),
             }
         }
+    }
+
+    /// The next rows of the index of all workflows.
+    async fn listed_rows(
+        &self,
+        partition: Partition,
+        after: Option<&[u8]>,
+    ) -> CommandResult<Vec<Row>> {
+        let all = Section::All.prefix();
+        let mut rows = self
+            .rows(partition, RowSet::Index, after, ROWS_PER_READ)
+            .await?;
+        rows.retain(|row| row.starts_with(&all));
+        Ok(rows)
+    }
+
+    /// Counts a workflow in the index of all workflows, and returns its state. None if it was
+    /// removed, or if it is corrupt, which is reported.
+    fn count_listed(
+        &mut self,
+        id: WorkflowId,
+        shown: Result<Snapshot, EngineError>,
+    ) -> CommandResult<Option<Snapshot>> {
+        let snapshot = match shown {
+            Ok(snapshot) => Some(snapshot),
+            // The index row of a removed workflow has no state, and becomes a suspect.
+            Err(EngineError::NoWorkflow { .. }) => return Ok(None),
+            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
+                self.add_finding(id, error.to_string());
+                None
+            }
+            Err(error) => return Err(self.open_store.engine_failure(&error)),
+        };
+        self.workflows += 1;
+        self.listed.insert(id);
+        Ok(snapshot)
     }
 
     /// The workflows of a partition to which no index row leads.
@@ -351,9 +408,9 @@ impl Audit<'_> {
         }
         match failed {
             // A corrupt workflow cannot be repaired, and stays as it is.
-            Ok(()) | Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
+            Err(EngineError::Store(StoreError::Corrupt { .. })) => Ok(()),
             Err(EngineError::Store(error)) => Err(self.open_store.store_failure(&error)),
-            Err(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -423,29 +480,13 @@ impl Audit<'_> {
             .filter(|orphan| !expected_rows.contains(orphan))
         {
             if self.is_there(partition, *set, row).await? {
-                let why = if state.is_none() {
-                    " of a workflow that is not there"
-                } else {
-                    ""
-                };
-                inconsistency
-                    .messages
-                    .push(format!("left over: {}{why}", row_text(*set, row)));
-                match set {
-                    RowSet::Ready => inconsistency.orphan_rows.ready.push(row.clone()),
-                    RowSet::Index => inconsistency.orphan_rows.index.push(row.clone()),
-                    // A workflow has at most one timer and one expiry, which the repair rewrites.
-                    RowSet::Due(_) => {}
-                }
+                inconsistency.add_orphan(*set, row, state);
             }
         }
         if let Some(snapshot) = state
             && !self.has_key(snapshot).await?
         {
-            inconsistency
-                .messages
-                .push("its idempotency key does not lead to it".to_owned());
-            inconsistency.wrong_key = true;
+            inconsistency.add_wrong_key();
         }
         Ok(inconsistency)
     }

@@ -181,27 +181,30 @@ fn is_configuration(fields: &[String]) -> bool {
         .any(|field| field == "domain" || field == "descriptors")
 }
 
+/// The text of a definition.
+///
+/// # Errors
+/// It is neither UTF-8 nor UTF-16.
+fn definition_text(source: &Source) -> Result<String, Mistake> {
+    match decode_text(&source.text) {
+        Cow::Borrowed(text) => Ok(text.to_owned()),
+        Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => Ok(text),
+        Cow::Owned(_) => Err(Mistake::new(
+            &source.name,
+            None,
+            "this is neither UTF-8 nor UTF-16",
+        )),
+    }
+}
+
 fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
     let file = &source.name;
-    let text = match decode_text(&source.text) {
-        Cow::Borrowed(text) => text.to_owned(),
-        Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => text,
-        Cow::Owned(_) => {
-            return Err(Mistake::new(
-                file,
-                None,
-                "this is neither UTF-8 nor UTF-16".to_owned(),
-            ));
-        }
-    };
+    let text = definition_text(source)?;
+    let unknown_file = || Mistake::new(file, None, UNKNOWN_FILE_TEXT);
     let definition = match Definition::parse(path, text) {
-        Ok(definition) if !definition.has("jobs") => {
-            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
-        }
+        Ok(definition) if !definition.has("jobs") => return Err(unknown_file()),
         Ok(definition) => definition,
-        Err(mistake) if mistake.position.is_none() => {
-            return Err(Mistake::new(file, None, UNKNOWN_FILE_TEXT));
-        }
+        Err(mistake) if mistake.position.is_none() => return Err(unknown_file()),
         Err(mistake) => return Err(Mistake::new(file, mistake.position, mistake.reason)),
     };
     check_definition(&definition.json()).map_err(|found| {

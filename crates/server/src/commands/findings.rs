@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tidegate_cli::{Cell, Exit, Screen, Table};
+use tidegate_cli::{Exit, Screen, Table};
 use tidegate_workflow::WorkflowId;
 
 /// Limit of findings that are kept for the report; a person reads no more.
@@ -15,6 +15,16 @@ pub(super) enum Resolution {
     /// Not repaired.
     Left,
     Repaired,
+}
+
+impl Resolution {
+    /// Whether a finding is repaired, in a table for people.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Left => "no",
+            Self::Repaired => "yes",
+        }
+    }
 }
 
 /// A mismatch between the rows and the state of a workflow.
@@ -128,16 +138,7 @@ impl Findings {
         } in shown
         {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
-            let resolution = if *resolution == Resolution::Repaired {
-                "yes"
-            } else {
-                "no"
-            };
-            table.add_row(vec![
-                workflow.into(),
-                Cell::from(what),
-                Cell::from(resolution),
-            ]);
+            table.add_row(vec![workflow.into(), what.into(), resolution.word().into()]);
         }
         let more = if self.is_full() {
             ". Not all are shown"

@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_pipeline::Client;
 use tidegate_workflow::{GushReport, import_gush};
 
-use super::store::{IfMissing, OpenStore};
+use super::open_store::{IfMissing, OpenStore};
 use crate::settings::{RedisServer, Settings};
 use tidegate_cli::{CommandResult, Failure, Screen, Table, counted, printable, span_of};
 
@@ -117,15 +117,13 @@ impl Gush {
             unfinished,
             skipped: left,
         } = report;
-        let all = format!(
-            "{} with {}",
-            counted(*created, "workflow"),
-            counted(*jobs, "job")
-        );
+        let workflows = counted(*created, "workflow");
+        let jobs = counted(*jobs, "job");
         let mut out = if self.dry_run {
-            format!("would create {all}\n")
+            format!("would create {workflows} with {jobs}\n")
         } else {
-            format!("created {all} in {}\n", printable(&open_store.location))
+            let store = printable(&open_store.location);
+            format!("created {workflows} with {jobs} in {store}\n")
         };
         if *existing > 0 {
             let exist = if *existing == 1 { "exists" } else { "exist" };
@@ -138,11 +136,17 @@ impl Gush {
             );
         }
         if !left.is_empty() {
-            let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
-            left.iter()
-                .for_each(|(key, reason)| table.add_row(vec![key.into(), reason.into()]));
-            out += &format!("\n{}", table.text(screen));
+            out += &format!("\n{}", skipped_table(left).text(screen));
         }
         out
     }
+}
+
+/// The workflows that were not imported, each with the reason.
+fn skipped_table(skipped: &[(String, String)]) -> Table {
+    let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
+    for (key, reason) in skipped {
+        table.add_row(vec![key.into(), reason.into()]);
+    }
+    table
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_workflow::{Partition, Store, StoreError, WorkflowId};
 use tokio::time::sleep;
 
-use super::store::OpenStore;
+use super::open_store::OpenStore;
 use crate::VERSION;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted};
 
@@ -74,21 +74,8 @@ async fn check_allowed(
     let store = open_store.engine.store();
     let shown = &open_store.location;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let now = open_store.clock.now();
-    let servers = open_store.checked(open_store.engine.read_members(now).await)?;
-    let others = servers
-        .iter()
-        .filter(|server| server.description.version != VERSION);
-    let others: Vec<_> = others
-        .map(|server| {
-            format!(
-                "version {} at {}",
-                server.description.version, server.description.address
-            )
-        })
-        .collect();
+    let others = servers_of_other_versions(open_store).await?.join(", ");
     if !others.is_empty() {
-        let others = others.join(", ");
         return refused(format!(
             "{shown} is used by servers of other versions than this one ({VERSION}): {others}. Stop them first"
         ));
@@ -100,6 +87,16 @@ async fn check_allowed(
         "{shown} has schema version {schema}. Servers of earlier versions, of which not all can be seen, cannot read what is written after \
          the migration: stop all that do not run this version ({VERSION}), then use --yes. Servers of this version may go on running"
     ))
+}
+
+/// Version and address of each server of another version that uses the store.
+async fn servers_of_other_versions(open_store: &OpenStore) -> CommandResult<Vec<String>> {
+    let servers = open_store.members().await?;
+    let servers = servers.iter().map(|server| &server.description);
+    Ok(servers
+        .filter(|server| server.version != VERSION)
+        .map(|server| format!("version {} at {}", server.version, server.address))
+        .collect())
 }
 
 impl MigrationProgress {
@@ -128,7 +125,7 @@ impl MigrationProgress {
     }
 
     /// Prints the rewritten and the remaining workflows, as text or JSON.
-    fn report(self, open_store: &OpenStore, needed: bool, screen: &Screen) -> CommandResult {
+    fn report(&self, open_store: &OpenStore, needed: bool, screen: &Screen) -> CommandResult {
         let schema = open_store.engine.store().format().schema();
         let left: Vec<_> = self
             .unreadable
@@ -140,25 +137,29 @@ impl MigrationProgress {
             "rewritten": self.rewritten, "left": left,
         });
         screen.object(&json.to_string(), &open_store.location, || {
-            let store = &open_store.location;
-            let mut text = if needed {
-                let rewritten = counted(self.rewritten, "workflow");
-                format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
-            } else {
-                format!(
-                    "nothing to do: {store} has schema version {schema}, the latest of this program\n"
-                )
-            };
-            for (id, error) in &self.unreadable {
-                text += &format!("left as it is: {id}: {error}\n");
-            }
-            Ok(text)
+            Ok(self.text(&open_store.location, schema, needed))
         })?;
         Ok(if self.unreadable.is_empty() {
             Exit::Done
         } else {
             Exit::Failed
         })
+    }
+
+    /// Report for people on the store at `store`, which has the schema version `schema` now.
+    fn text(&self, store: &str, schema: u32, needed: bool) -> String {
+        let mut text = if needed {
+            let rewritten = counted(self.rewritten, "workflow");
+            format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
+        } else {
+            format!(
+                "nothing to do: {store} has schema version {schema}, the latest of this program\n"
+            )
+        };
+        for (id, error) in &self.unreadable {
+            text += &format!("left as it is: {id}: {error}\n");
+        }
+        text
     }
 }
 

@@ -71,7 +71,7 @@ fn print_line(line: &str) -> Result<(), ToolFailure> {
 }
 
 /// Prints the reason of a failure, and returns the failure.
-fn fail_with(line: &str) -> Result<(), ToolFailure> {
+fn fail_with<T>(line: &str) -> Result<T, ToolFailure> {
     print_line(line)?;
     Err(ToolFailure(EXIT_FAILURE))
 }

@@ -43,16 +43,19 @@ pub(crate) fn row_text(set: RowSet, row: &[u8]) -> String {
         (RowSet::Index, Some(b's')) => "index row of a status".to_owned(),
         (RowSet::Index, Some(b'n')) => named("name"),
         (RowSet::Index, Some(b't')) => named("tag"),
-        (RowSet::Ready, _) => match ReadyJob::read(row) {
-            Some(entry) => format!(
-                "ready row of job {} in queue '{}'",
-                entry.job.0, entry.queue
-            ),
-            None => "ready row".to_owned(),
-        },
+        (RowSet::Ready, _) => ready_row_text(row),
         (RowSet::Due(TimeIndex::Timers), _) => "timer".to_owned(),
         (RowSet::Due(TimeIndex::Expiries), _) => "expiry".to_owned(),
         (RowSet::Index, _) => "index row of nothing that there is".to_owned(),
+    }
+}
+
+fn ready_row_text(row: &[u8]) -> String {
+    match ReadyJob::read(row) {
+        Some(ReadyJob { job, queue, .. }) => {
+            format!("ready row of job {} in queue '{queue}'", job.0)
+        }
+        None => "ready row".to_owned(),
     }
 }
 

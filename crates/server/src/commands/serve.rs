@@ -52,15 +52,7 @@ fn serve_with(
 ) -> ExitCode {
     let settings = match settings {
         Ok(settings) => settings,
-        Err(problems) => {
-            // Logging is not set up yet, and the message is for a person.
-            let mut text = format!("error: {problems}\n`tidegate settings` lists all settings\n");
-            for warning in &problems.warnings {
-                let _ = writeln!(text, "warning: {warning}");
-            }
-            let _ = io::stderr().write_all(text.as_bytes());
-            return Exit::Usage.into();
-        }
+        Err(problems) => return print_mistakes(&problems),
     };
     let logging = match logging::start(settings.log) {
         Ok(logging) => logging,
@@ -92,16 +84,25 @@ fn serve_with(
         stopping.cancel();
         stop
     };
-    let ended = run(settings, next_stop, banner);
-    if let Err(failure) = &ended {
-        error!("{failure}");
-    }
+    let exit = match run(settings, next_stop, banner) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            error!("{failure}");
+            ExitCode::FAILURE
+        }
+    };
     drop(logging);
-    if ended.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    exit
+}
+
+/// Prints the mistakes in the settings for a person. Logging is not set up yet.
+fn print_mistakes(problems: &SettingsError) -> ExitCode {
+    let mut text = format!("error: {problems}\n`tidegate settings` lists all settings\n");
+    for warning in &problems.warnings {
+        let _ = writeln!(text, "warning: {warning}");
     }
+    let _ = io::stderr().write_all(text.as_bytes());
+    Exit::Usage.into()
 }
 
 /// The signals that ask the process to end.

@@ -6,17 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
-use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, PartialResult, SqliteOptions, SqliteStore, Status,
-    Store as Opened, StoreError,
-};
+use tidegate_workflow::{SqliteStore, StoreError};
 
 use super::audit::{self, OnFinding};
 use super::migrate::{self, MigrateArgs};
-use crate::settings::{Settings, WorkflowSettings};
-use crate::telemetry::logging::{self, Logging};
-use crate::workflows::clock::StoreClock;
-use crate::workflows::store::{self, StoreLocation};
+use super::open_store::{
+    IfMissing, OpenStore, no_store, refuse_memory, settings, store_failure, workflow_settings,
+};
+use crate::workflows::store;
 use info::StoreInfo;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen};
 
@@ -50,26 +47,6 @@ pub(crate) enum StoreVerb {
     },
 }
 
-/// A store that this command has opened. A SQLite file is locked against other processes meanwhile.
-#[derive(Debug)]
-pub(crate) struct OpenStore {
-    pub(crate) engine: Engine,
-    pub(crate) clock: StoreClock,
-    /// Number of replicas that must acknowledge a write.
-    replicas: u16,
-    /// Location of the store for people, without credentials.
-    pub(crate) location: String,
-    /// Flushes the log when it is dropped.
-    _logging: Option<Logging>,
-}
-
-/// Handling of a store that does not exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IfMissing {
-    Refuse,
-    Make,
-}
-
 impl StoreCommand {
     pub(crate) async fn run(self, screen: &Screen) -> CommandResult {
         run(self.verb, screen).await
@@ -98,174 +75,6 @@ pub(crate) async fn run(verb: StoreVerb, screen: &Screen) -> CommandResult {
     };
     open_store.close().await;
     done
-}
-
-/// Reads the settings of the server.
-fn settings() -> CommandResult<Settings> {
-    Settings::from_environment().map_err(|error| settings_failure(&error))
-}
-
-fn settings_failure(error: &dyn std::fmt::Display) -> Failure {
-    Failure::usage(format!("{error}\n`tidegate settings` lists all settings"))
-}
-
-/// The settings of the workflows, if the API is enabled.
-fn workflow_settings(settings: &Settings) -> CommandResult<&WorkflowSettings> {
-    let none =
-        || settings_failure(&"TIDEGATE_HTTP_ADDR is set but empty, which means no workflows");
-    settings.workflows.as_ref().ok_or_else(none)
-}
-
-/// Refuses a store in memory, which only its own server can open.
-fn refuse_memory(settings: &WorkflowSettings) -> CommandResult<()> {
-    let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
-                  list` asks the server";
-    if settings.in_process {
-        Err(Failure::usage(reason))
-    } else {
-        Ok(())
-    }
-}
-
-fn no_store(shown: &str, settings: &WorkflowSettings) -> Failure {
-    let named = match settings.redis {
-        Some(_) => "TIDEGATE_STORE_URL (or REDIS_URL) and TIDEGATE_STORE_PREFIX say",
-        None => "TIDEGATE_DATA_DIR says",
-    };
-    Failure::new(
-        Exit::NotFound,
-        format!("there is no store at {shown}; {named} where to look"),
-    )
-}
-
-impl OpenStore {
-    /// Opens the store of the settings.
-    pub(crate) async fn open(missing: IfMissing) -> CommandResult<Self> {
-        let settings = settings()?;
-        let no_thread = |error| {
-            Failure::new(
-                Exit::Unavailable,
-                format!("cannot start the thread that writes the log: {error}"),
-            )
-        };
-        let logging = Some(logging::start(settings.log).map_err(no_thread)?);
-        let workflows = workflow_settings(&settings)?;
-        let shown = store::location_text(workflows);
-        refuse_memory(workflows)?;
-        let failed = |error: &StoreError| open_failure(&shown, error, workflows);
-        let place = StoreLocation::new(workflows).map_err(|error| failed(&error))?;
-        if missing == IfMissing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
-            return Err(no_store(&shown, workflows));
-        }
-        let store = place.open().await.map_err(|error| failed(&error))?;
-        let clock = StoreClock::default();
-        clock.start(&store).await;
-        let options = EngineOptions {
-            retention: workflows.retention,
-            memory_bytes: workflows.memory,
-            attempt_observer: None,
-        };
-        let engine = Engine::start(store, options)
-            .await
-            .map_err(|error| store_failure(&shown, &error))?;
-        Ok(Self {
-            engine,
-            clock,
-            replicas: workflows.replicas,
-            location: shown,
-            _logging: logging,
-        })
-    }
-
-    /// Opens an empty store in memory, which ends with the process.
-    pub(crate) async fn in_memory() -> CommandResult<Self> {
-        let options = SqliteOptions::new(1).expect("a power of two");
-        let store = SqliteStore::in_memory(&options)
-            .map(Opened::Sqlite)
-            .map_err(|error| store_failure("memory", &error))?;
-        let engine = Engine::start(store, EngineOptions::default())
-            .await
-            .map_err(|error| store_failure("memory", &error))?;
-        Ok(Self {
-            engine,
-            clock: StoreClock::default(),
-            replicas: 0,
-            location: "memory".to_owned(),
-            _logging: None,
-        })
-    }
-
-    pub(crate) async fn close(&self) {
-        store::close(&self.engine).await;
-    }
-
-    /// The result of a call of the store, or the failure of the command.
-    pub(crate) fn checked<T>(&self, result: Result<T, StoreError>) -> CommandResult<T> {
-        result.map_err(|error| self.store_failure(&error))
-    }
-
-    pub(crate) fn store_failure(&self, error: &StoreError) -> Failure {
-        store_failure(&self.location, error)
-    }
-
-    pub(crate) fn engine_failure(&self, error: &EngineError) -> Failure {
-        match error {
-            EngineError::Store(error) => self.store_failure(error),
-            error => Failure::unavailable(format!("{}: {error}", self.location)),
-        }
-    }
-
-    /// Returns the result of a read if all partitions answered.
-    ///
-    /// # Errors
-    /// The read failed, or a partition did not answer.
-    pub(crate) fn require_complete<T>(
-        &self,
-        read: Result<PartialResult<T>, EngineError>,
-    ) -> CommandResult<T> {
-        let PartialResult { found, missing } = read.map_err(|error| self.engine_failure(&error))?;
-        missing
-            .0
-            .values()
-            .next()
-            .map_or(Ok(found), |error| Err(self.store_failure(error)))
-    }
-
-    /// Number of workflows by status.
-    pub(crate) async fn counts(&self) -> CommandResult<Vec<(Status, u64)>> {
-        self.require_complete(self.engine.count(&Filter::default()).await)
-    }
-
-    fn kind(&self) -> &'static str {
-        match self.engine.store() {
-            Opened::Redis(_) => "redis",
-            _ => "sqlite",
-        }
-    }
-}
-
-fn store_failure(shown: &str, error: &StoreError) -> Failure {
-    let exit = match error {
-        StoreError::Unavailable { .. }
-        | StoreError::Unknown { .. }
-        | StoreError::PartialWrite { .. } => Exit::Unavailable,
-        StoreError::Corrupt { .. } => Exit::Failed,
-        StoreError::Schema { .. } => Exit::Refused,
-    };
-    Failure::new(exit, format!("{shown}: {error}"))
-}
-
-/// The failure to open a store, with advice.
-fn open_failure(shown: &str, error: &StoreError, settings: &WorkflowSettings) -> Failure {
-    let failure = store_failure(shown, error);
-    let advice = store::advice(settings, &failure.text);
-    match settings.redis {
-        Some(_) if !advice.is_empty() => Failure::new(
-            failure.exit,
-            format!("{}\n{}", failure.text, advice.trim_end()),
-        ),
-        _ => failure,
-    }
 }
 
 /// The SQLite file of the settings, and its location for people. `instead` is the advice for a

@@ -179,19 +179,8 @@ impl GrpcPeer {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (socket, cause) = ServerSocket::new(socket, overhead);
-        let mut builder = Builder::new(TokioExecutor::new());
-        builder
-            .timer(TokioTimer::new())
-            .max_header_list_size(MAX_HEADER_BYTES);
-        builder
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES);
-        if let Some(ping) = ping {
-            builder
-                .keep_alive_interval(ping)
-                .keep_alive_timeout(PONG_TIMEOUT.min(ping));
-        }
-        let agreed = with_timeout(STEP_TIMEOUT, builder.handshake(TokioIo::new(socket))).await;
+        let handshake = builder(ping).handshake(TokioIo::new(socket));
+        let agreed = with_timeout(STEP_TIMEOUT, handshake).await;
         let (requests, connection) = agreed.map_err(|reason| ConnectError::Protocol {
             host: self.host.clone(),
             reason,
@@ -208,6 +197,22 @@ impl GrpcPeer {
             _task: AbortOnDropHandle::new(task),
         })
     }
+}
+
+/// The settings of HTTP/2 for a connection that is pinged at the interval `ping`.
+fn builder(ping: Option<Duration>) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    if let Some(ping) = ping {
+        builder
+            .keep_alive_interval(ping)
+            .keep_alive_timeout(PONG_TIMEOUT.min(ping));
+    }
+    builder
 }
 
 /// Runs `work` for at most `bound`. A failure is returned as text.

@@ -1,6 +1,7 @@
 //! Listening sockets. They are bound before anything else, so that errors show early, and opened
 //! when the server can answer.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -41,6 +42,15 @@ pub enum GrpcAddress {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+impl fmt::Display for GrpcAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// Bound sockets, to which clients cannot connect yet.
@@ -135,23 +145,16 @@ impl Sockets {
         let (http, http_address) = bind(purpose("HTTP", "PORT"), &settings.http)?;
         let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug)
             .map_err(|failure| warn_without_debug(&failure));
-        let prometheus = settings
-            .metrics
-            .prometheus
-            .as_ref()
-            .map(|(endpoint, _)| endpoint);
+        let prometheus = settings.metrics.prometheus.as_ref();
         let prometheus = prometheus
-            .map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint))
+            .map(|(endpoint, _)| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint))
             .transpose()?;
-        let api_given = settings
-            .workflows
-            .as_ref()
-            .is_some_and(|api| api.address_given);
-        let api = settings
-            .workflows
-            .as_ref()
-            .map(|api| unless_taken(bind_api(api), api_given));
-        let api = api.transpose()?.flatten();
+        let workflows = settings.workflows.as_ref();
+        let api_given = workflows.is_some_and(|api| api.address_given);
+        let api = match workflows {
+            Some(api) => unless_taken(bind_api(api), api_given)?,
+            None => None,
+        };
 
         let (debug, debug_address) = debug.ok().unzip();
         let (prometheus, prometheus_address) = prometheus.unzip();

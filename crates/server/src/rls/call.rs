@@ -275,28 +275,9 @@ fn descriptor(message: RateLimitDescriptor) -> Descriptor {
 }
 
 fn response_message(response: Response, header_names: &[String; 3]) -> RateLimitResponse {
-    let statuses = response
-        .statuses
-        .into_iter()
-        .map(|status| DescriptorStatus {
-            code: code(status.code),
-            current_limit: status.limit.map(|limit| RateLimit {
-                name: limit.name,
-                requests_per_unit: limit.requests_per_unit,
-                unit: limit.unit.number(),
-            }),
-            limit_remaining: status.remaining,
-            duration_until_reset: status
-                .seconds_until_reset
-                .map(|seconds| prost_types::Duration {
-                    seconds: i64::from(seconds),
-                    nanos: 0,
-                }),
-            quota: None,
-        });
     RateLimitResponse {
         overall_code: code(response.code),
-        statuses: statuses.collect(),
+        statuses: response.statuses.into_iter().map(status_message).collect(),
         response_headers_to_add: response
             .headers
             .map_or_else(Vec::new, |headers| header_values(headers, header_names)),
@@ -305,6 +286,24 @@ fn response_message(response: Response, header_names: &[String; 3]) -> RateLimit
     }
 }
 
+fn status_message(status: tidegate_ratelimit::Status) -> DescriptorStatus {
+    DescriptorStatus {
+        code: code(status.code),
+        current_limit: status.limit.map(|limit| RateLimit {
+            name: limit.name,
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.number(),
+        }),
+        limit_remaining: status.remaining,
+        duration_until_reset: status
+            .seconds_until_reset
+            .map(|seconds| prost_types::Duration {
+                seconds: i64::from(seconds),
+                nanos: 0,
+            }),
+        quota: None,
+    }
+}
 fn code(code: Code) -> i32 {
     match code {
         Code::Ok => rate_limit_response::Code::Ok as i32,

@@ -133,16 +133,21 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     let begun = Instant::now();
     let answer = answer_of(&response);
     if let Some(trace) = trace {
-        let attributes = vec![("response", AttributeValue::Text(text::response(&response)))];
-        trace.add(SpanPart {
-            name: "NewJsonHandler Remaining Execution",
-            id: Trace::new_id(),
-            parent: trace.call_span(),
-            begun,
-            attributes,
-        });
+        let span = answer_span(trace, begun, &response);
+        trace.add(span);
     }
     answer
+}
+
+/// The span of the work after the decision.
+fn answer_span(trace: &Trace, begun: Instant, response: &RateLimitResponse) -> SpanPart {
+    SpanPart {
+        name: "NewJsonHandler Remaining Execution",
+        id: Trace::new_id(),
+        parent: trace.call_span(),
+        begun,
+        attributes: vec![("response", AttributeValue::Text(text::response(response)))],
+    }
 }
 
 fn answer_of(response: &RateLimitResponse) -> Response {

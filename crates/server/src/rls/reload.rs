@@ -8,6 +8,7 @@ mod watch;
 pub(crate) mod xds;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -223,18 +224,22 @@ impl ConfigTarget {
         AppliedConfig { sources, domains }
     }
 
+    /// Counts and logs files that cannot be read.
+    fn report_unreadable(&self, failures: &[ReadFailure]) {
+        let count = failures.len() as u64;
+        self.metrics.loads.failures.fetch_add(count, Relaxed);
+        for ReadFailure { path, error, .. } in failures {
+            warn!(path = %path.display(), %error, "cannot read a configuration file");
+        }
+        self.status.unreadable(failures);
+    }
+
     /// Loads the files that were read. Returns false if they are not in use. Files that cannot be
     /// read keep their text in `last`.
     fn load_files(&self, file_set: &mut FileSet, last: &[Source]) -> bool {
-        self.metrics.loads.attempts.fetch_add(1, Relaxed);
-        self.metrics
-            .loads
-            .failures
-            .fetch_add(file_set.failures.len() as u64, Relaxed);
-        for ReadFailure { path, error, .. } in &file_set.failures {
-            warn!(path = %path.display(), %error, "cannot read a configuration file");
-        }
-        self.status.unreadable(&file_set.failures);
+        let loads = &self.metrics.loads;
+        loads.attempts.fetch_add(1, Relaxed);
+        self.report_unreadable(&file_set.failures);
         let kept = file_set.keep_unreadable(last);
         if kept > 0 {
             warn!(
@@ -244,11 +249,9 @@ impl ConfigTarget {
         } else if !file_set.failures.is_empty() {
             warn!("the limits in what cannot be read are not in use: it had no text before");
         }
-        self.metrics
-            .loads
-            .files
-            .store(file_set.sources.len() as u64, Relaxed);
-        self.metrics.loads.kept.store(kept as u64, Relaxed);
+        let files = file_set.sources.len() as u64;
+        loads.files.store(files, Relaxed);
+        loads.kept.store(kept as u64, Relaxed);
         self.health.set_kept_files(kept);
         self.load_sources(&file_set.sources)
     }
@@ -336,13 +339,7 @@ impl Reload {
             let changed =
                 self.last_fingerprint.replace(file_set.fingerprint) != Some(file_set.fingerprint);
             if changed && file_set.sources.is_empty() && file_set.failures.is_empty() {
-                let folder = self.files.folder();
-                let state = if folder.is_dir() {
-                    "has no file"
-                } else {
-                    "does not exist"
-                };
-                warn!(folder = %folder.display(), "the folder of limits {state}");
+                warn_without_files(&self.files.folder());
             }
             if changed && self.target.load_files(&mut file_set, &self.last_sources) {
                 self.last_sources = file_set.sources;
@@ -366,6 +363,15 @@ impl Reload {
             }
         }
     }
+}
+
+fn warn_without_files(folder: &Path) {
+    let state = if folder.is_dir() {
+        "has no file"
+    } else {
+        "does not exist"
+    };
+    warn!(folder = %folder.display(), "the folder of limits {state}");
 }
 
 /// Waits until files have changed, the poll is due, or the thread must stop.

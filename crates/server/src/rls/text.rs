@@ -4,7 +4,9 @@
 use std::fmt::{self, Write};
 use std::sync::LazyLock;
 
-use prost_reflect::{DescriptorPool, DynamicMessage, FieldDescriptor, ReflectMessage as _, Value};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, MapKey, ReflectMessage as _, Value,
+};
 
 use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
@@ -111,11 +113,8 @@ fn write_message(text: &mut dyn Write, message: &DynamicMessage) -> fmt::Result 
                 let mut pairs: Vec<_> = pairs.iter().collect();
                 pairs.sort_by_key(|(key, _)| *key);
                 for (key, value) in pairs {
-                    write!(text, "{space}{name}:{{key:")?;
-                    write_value(text, &field, &key.clone().into())?;
-                    text.write_str(" value:")?;
-                    write_value(text, &field, value)?;
-                    text.write_char('}')?;
+                    write!(text, "{space}{name}:")?;
+                    write_pair(text, &field, key, value)?;
                     space = " ";
                 }
             }
@@ -127,6 +126,20 @@ fn write_message(text: &mut dyn Write, message: &DynamicMessage) -> fmt::Result 
         space = " ";
     }
     Ok(())
+}
+
+/// Writes a key of a map and its value.
+fn write_pair(
+    text: &mut dyn Write,
+    field: &FieldDescriptor,
+    key: &MapKey,
+    value: &Value,
+) -> fmt::Result {
+    text.write_str("{key:")?;
+    write_value(text, field, &key.clone().into())?;
+    text.write_str(" value:")?;
+    write_value(text, field, value)?;
+    text.write_char('}')
 }
 
 /// Writes a value of a field, or a key of a map.

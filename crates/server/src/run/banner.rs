@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use tidegate_ratelimit::{Configuration, Entry};
 use tracing::info;
 
-use crate::net::listen::{Addresses, GrpcAddress};
+use crate::net::listen::Addresses;
 use crate::tls::PortTls;
 
 /// State of a server that has started.
@@ -68,10 +68,7 @@ impl Started {
     /// Logs the state as one line, for log collectors that read JSON.
     pub(crate) fn log(&self) {
         let addresses = &self.addresses;
-        let grpc = match &addresses.grpc {
-            GrpcAddress::Tcp(address) => address.to_string(),
-            GrpcAddress::Unix(path) => path.display().to_string(),
-        };
+
         let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
         let pages = shown(addresses.debug);
         let prometheus = shown(addresses.prometheus);
@@ -81,7 +78,7 @@ impl Started {
             store = self.store,
             workflows = self.workflows,
             configuration = self.configuration,
-            grpc,
+            grpc = %addresses.grpc,
             grpc_tls = ?self.grpc_encryption,
             http = %addresses.http,
             debug = pages,
@@ -95,7 +92,6 @@ impl Started {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses = &self.addresses;
         writeln!(f, "tidegate {}", crate::VERSION)?;
         // The Makefile sets it for builds with the profile `quick`.
         if option_env!("QUICK_BUILD").is_some() {
@@ -104,7 +100,7 @@ impl fmt::Display for Started {
                 "  build          for a first look; `make install` builds a faster one"
             )?;
         }
-        if let Some(api) = addresses.api {
+        if let Some(api) = self.addresses.api {
             writeln!(
                 f,
                 "  page           {}/  open it in a browser",
@@ -116,10 +112,22 @@ impl fmt::Display for Started {
             writeln!(f, "  workflows      {workflows}")?;
         }
         writeln!(f, "  configuration  {}", self.configuration)?;
-        match &addresses.grpc {
-            GrpcAddress::Tcp(address) => write!(f, "  gRPC           {address}")?,
-            GrpcAddress::Unix(path) => write!(f, "  gRPC           {}", path.display())?,
+        self.write_ports(f)?;
+        match &self.loaded {
+            LoadResult::Limits { example } => {
+                let http = reachable(self.addresses.http);
+                writeln!(f, "Try it:\n  curl -s {http}/json -d '{example}'")
+            }
+            other => writeln!(f, "{other}"),
         }
+    }
+}
+
+impl Started {
+    /// Writes a line for each open port.
+    fn write_ports(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = &self.addresses;
+        write!(f, "  gRPC           {}", addresses.grpc)?;
         f.write_str(match self.grpc_encryption {
             Encryption::Off => "\n",
             Encryption::Tls => "  TLS\n",
@@ -139,20 +147,9 @@ impl fmt::Display for Started {
                 "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)"
             )?;
         }
-        match &self.loaded {
-            LoadResult::Limits { example } => {
-                writeln!(
-                    f,
-                    "Try it:\n  curl -s {}/json -d '{example}'",
-                    reachable(addresses.http)
-                )
-            }
-            other => writeln!(f, "{other}"),
-        }
+        Ok(())
     }
-}
 
-impl Started {
     /// Base address of the page for a browser on this machine, without a trailing slash.
     fn page(&self, api: SocketAddr) -> String {
         let scheme = if self.api_encryption == Encryption::Off {

@@ -12,6 +12,7 @@ use crate::net::bounds::{ConnectionLimit, MemoryBudget, OpenFiles, PortBounds, P
 use crate::net::http;
 use crate::net::listen::{Listeners, Sockets};
 use crate::net::tls::{PortTlsAcceptor, PortTlsAcceptors};
+use crate::rls::store::memcache::Memcached;
 use crate::rls::store::{memory, redis};
 use crate::rls::{cores, json};
 use crate::settings::Settings;
@@ -58,12 +59,11 @@ impl Server {
         let requests = bounds("HTTP", shares.http);
         self.ports = vec![calls.clone(), requests.clone()];
         self.metrics.watch_port(calls.clone());
-        self.supervisor.task(
-            "accept-grpc",
-            cores
-                .clone()
-                .accept(grpc, acceptors.grpc, calls, self.supervisor.clone()),
-        );
+        let supervisor = self.supervisor.clone();
+        let accept = cores
+            .clone()
+            .accept(grpc, acceptors.grpc, calls, supervisor);
+        self.supervisor.task("accept-grpc", accept);
         let router = json::router(cores, self.health.clone());
         self.serve("accept-http", http, router, requests);
         self.open_pages(debug, prometheus, shares.pages);
@@ -133,33 +133,11 @@ impl Server {
     /// have opened their files.
     fn shares(&self) -> Result<PortLimits, ServeError> {
         let Settings {
-            redis,
-            workflows,
-            cores,
             max_connections,
             max_connections_given,
             ..
         } = &self.settings;
-        // Workflows have their own connections, on the same number of threads.
-        let workflows = workflows
-            .iter()
-            .filter(|_| self.workflows.is_some())
-            .filter_map(|own| own.redis.as_ref());
-        let servers = redis
-            .iter()
-            .flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second))
-            .chain(workflows);
-        let redis_connections: usize = servers
-            .map(|server| server.config.max_connections * cores)
-            .sum();
-        let memcached_connections = self
-            .memcached
-            .as_ref()
-            .map_or(0, |memcached| memcached.connections() * cores);
-        let files = OpenFiles::count(
-            self.max_open_files,
-            redis_connections + memcached_connections,
-        );
+        let files = OpenFiles::count(self.max_open_files, self.max_store_connections());
         if files.allowed < files.min_allowed() {
             return Err(ServeError::Files {
                 allowed: files.allowed,
@@ -171,6 +149,28 @@ impl Server {
             warn!("{warning}");
         }
         Ok(shares)
+    }
+
+    /// Maximum of connections to the stores of counters and workflows.
+    fn max_store_connections(&self) -> usize {
+        let Settings {
+            redis,
+            workflows,
+            cores,
+            ..
+        } = &self.settings;
+        // Workflows have their own connections, on the same number of threads.
+        let workflows = workflows
+            .iter()
+            .filter(|_| self.workflows.is_some())
+            .filter_map(|own| own.redis.as_ref());
+        let servers = redis
+            .iter()
+            .flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second))
+            .chain(workflows);
+        let redis: usize = servers.map(|server| server.config.max_connections).sum();
+        let memcached = self.memcached.as_ref().map_or(0, Memcached::connections);
+        (redis + memcached) * cores
     }
 
     /// Starts the tasks that maintain the counter store while the server runs.

@@ -109,18 +109,11 @@ pub(crate) struct Server {
 
 impl Server {
     fn new(settings: Settings, max_open_files: usize, load_status: LoadStatus) -> Self {
-        let healthy_unless = |needed| {
-            if needed {
-                PartHealth::Unhealthy
-            } else {
-                PartHealth::Healthy
-            }
-        };
         let memory = MemoryStore::new(settings.counters);
         let limiter = Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone());
         let health = Health::new(
-            healthy_unless(settings.redis.is_some()),
-            healthy_unless(settings.health_needs_domain),
+            PartHealth::healthy_if(settings.redis.is_none()),
+            PartHealth::healthy_if(!settings.health_needs_domain),
         );
         Self {
             supervisor: Supervisor::new(health.clone()),

@@ -62,8 +62,6 @@ pub(super) fn is_wanted(values: &Values) -> bool {
 
 /// Settings of memcached. None if it is not used, or if there is a mistake.
 pub(super) fn build(values: &mut Values) -> Option<Memcache> {
-    let name = values.text(SRV_NAME);
-    let list = values.list(HOSTS);
     let resolvers = resolvers(values);
     if !is_wanted(values) {
         return None;
@@ -79,28 +77,31 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
             ));
         }
     }
-    let source = match (name.is_empty(), list.is_empty()) {
-        (false, false) => {
-            values.problem(
-                SRV_NAME,
-                &name,
-                "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one",
-            );
-            return None;
+    let source = source(values, resolvers)?;
+    let is_tls = values.boolean("MEMCACHE_TLS");
+    let tls = is_tls.then(|| tls::build(values, &tls::MEMCACHE)).flatten();
+    Some(Memcache { source, tls })
+}
+
+/// The servers, which exactly one of two variables names.
+fn source(values: &mut Values, resolvers: Vec<SocketAddr>) -> Option<Source> {
+    let list = values.list(HOSTS);
+    match (values.filled(SRV_NAME), list.is_empty()) {
+        (Some(name), false) => {
+            let reason = "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one";
+            values.problem(SRV_NAME, &name, reason);
+            None
         }
-        (true, true) => {
+        (None, true) => {
             let reason = format!(
                 "it needs servers: set {HOSTS} to host:port,host:port,.. or {SRV_NAME} to a name in DNS"
             );
             values.problem(BACKEND, "memcache", reason);
-            return None;
+            None
         }
-        (true, false) => Source::List(addresses(values, &list)?),
-        (false, true) => Source::Srv(srv(values, name, resolvers)?),
-    };
-    let is_tls = values.boolean("MEMCACHE_TLS");
-    let tls = is_tls.then(|| tls::build(values, &tls::MEMCACHE)).flatten();
-    Some(Memcache { source, tls })
+        (None, false) => addresses(values, &list).map(Source::List),
+        (Some(name), true) => srv(values, name, resolvers).map(Source::Srv),
+    }
 }
 
 fn addresses(values: &mut Values, list: &[String]) -> Option<Vec<Address>> {

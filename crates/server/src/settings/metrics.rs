@@ -2,6 +2,7 @@
 
 mod mapping;
 mod mogrifiers;
+mod pattern;
 mod statsd;
 
 use super::listen::{Endpoint, host_and_port};
@@ -43,17 +44,6 @@ impl MetricsSettings {
     pub(crate) fn needs_times(&self) -> bool {
         self.statsd.is_some() || self.mapping.is_some()
     }
-}
-
-/// The reason why a pattern is invalid, with an alternative for the one construct that other
-/// implementations accept.
-fn pattern_mistake(error: &regex_lite::Error) -> String {
-    let error = error.to_string();
-    if error.contains("Unicode") {
-        return r"classes of Unicode (\p and \P) are not supported: write the letters, as in [A-Za-z] or [^.]"
-            .to_owned();
-    }
-    format!("not a regular expression: {error}")
 }
 
 /// Variables that select a sink.

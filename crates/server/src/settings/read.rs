@@ -69,20 +69,27 @@ impl Values {
                 .and_then(|text| read.parse_variable(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
+        read.other_names(given);
+        read
+    }
+
+    /// Keeps the variables of rules for DogStatsD, and reports other names that are not in the
+    /// table.
+    fn other_names(&mut self, given: &HashMap<String, String>) {
         let mut unknown: Vec<(&str, &String)> = given
             .iter()
             .map(|(name, text)| (name.as_str(), text))
-            .filter(|(name, _)| !read.values.contains_key(name))
+            .filter(|(name, _)| !self.values.contains_key(name))
             .collect();
         unknown.sort_unstable();
         let mut links = Vec::new();
         for (name, text) in unknown {
             if is_mogrifier(name) {
-                read.mogrifiers.insert(name.to_owned(), text.clone());
+                self.mogrifiers.insert(name.to_owned(), text.clone());
             } else if is_service_link(name, text) {
                 links.push(name);
             } else {
-                read.unknown(name);
+                self.unknown(name);
             }
         }
         if let [first, more @ ..] = &links[..] {
@@ -91,13 +98,12 @@ impl Values {
             } else {
                 format!(" and {} more", more.len())
             };
-            read.warnings.push(format!(
+            self.warnings.push(format!(
                 "{first}{others} had no effect: Kubernetes sets such variables for a Service named {}; \
                  `enableServiceLinks: false` leaves them out",
                 services(&links)
             ));
         }
-        read
     }
 
     fn parse_variable(&mut self, variable: &'static Variable, text: &str) -> Option<SettingValue> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism};
+use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism, Servers};
 
 use super::memcache;
 use super::read::Values;
@@ -18,7 +18,7 @@ pub(crate) mod tls;
 
 use address_map::address_map;
 use deployment::{Deployment, deployment};
-use target::Login;
+use target::{Login, RedisTarget};
 
 /// The main Redis, and an optional one for limits per second.
 #[derive(Debug, Clone)]
@@ -262,41 +262,12 @@ fn check_without_url(values: &mut Values, second: bool) {
 }
 
 fn server(values: &mut Values, names: &RedisVariables, cores: usize) -> Option<RedisServer> {
-    let url = values.text(names.url);
     let Deployment {
         servers,
         first,
         shown,
-    } = match deployment(values, names, &url) {
-        Ok(deployment) => deployment,
-        Err(reason) => {
-            let more = if names.url == STORE.url {
-                "; or file, for a file in TIDEGATE_DATA_DIR; or memory, for tests"
-            } else {
-                ""
-            };
-            values.problem(names.url, &url, reason + more);
-            return None;
-        }
-    };
-    if first.has_unknown_fields {
-        values.warnings.push(format!(
-            "the query of {} has fields that have no effect: only username, password and db have one",
-            names.url
-        ));
-    }
-    let mut config = Config::single(first.address);
-    config.servers = servers;
-    config.database = first.database;
-    config.credentials = Login::from_setting(&values.text(names.auth))
-        .or(first.login)
-        .credentials();
-    let auth = auth(values, names, config.credentials.is_some());
-    config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
-    if values.boolean(names.tls) || first.tls {
-        config.tls = tls::build(values, &tls::REDIS)
-            .and_then(|connector| with_server_name(values, names, connector));
-    }
+    } = reported_deployment(values, names)?;
+    let mut config = client(values, names, servers, first);
     let dialled = values.list(names.address_map);
     let map = address_map(&dialled);
     config.address_map = values
@@ -312,24 +283,61 @@ fn server(values: &mut Values, names: &RedisVariables, cores: usize) -> Option<R
         timeout.min(config.connect_timeout)
     };
     Some(RedisServer {
-        config,
-        shown,
         origin: SettingsOrigin {
             url: names.url,
             kind: names.kind,
-            auth,
+            auth: auth(values, names, config.credentials.is_some()),
             sentinel_auth: names.sentinel_auth,
         },
+        config,
+        shown,
         timeout,
     })
 }
 
-/// Verifies certificates against the server name of the settings, if there is one.
-fn with_server_name(
+/// The deployment that the URL describes. A mistake in the URL is reported.
+fn reported_deployment(values: &mut Values, names: &RedisVariables) -> Option<Deployment> {
+    let url = values.text(names.url);
+    let more = if names.url == STORE.url {
+        "; or file, for a file in TIDEGATE_DATA_DIR; or memory, for tests"
+    } else {
+        ""
+    };
+    let deployment = deployment(values, names, &url).map_err(|reason| reason + more);
+    let deployment = values.reported(names.url, &url, deployment)?;
+    if deployment.first.has_unknown_fields {
+        values.warnings.push(format!(
+            "the query of {} has fields that have no effect: only username, password and db have one",
+            names.url
+        ));
+    }
+    Some(deployment)
+}
+
+/// Configuration of a client of these servers, with credentials, database and TLS.
+fn client(
     values: &mut Values,
     names: &RedisVariables,
-    connector: Connector,
-) -> Option<Connector> {
+    servers: Servers,
+    first: RedisTarget,
+) -> Config {
+    let mut config = Config::single(first.address);
+    config.servers = servers;
+    config.database = first.database;
+    config.credentials = Login::from_setting(&values.text(names.auth))
+        .or(first.login)
+        .credentials();
+    config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
+    if values.boolean(names.tls) || first.tls {
+        config.tls = connector(values, names);
+    }
+    config
+}
+
+/// TLS to the servers, whose certificates are verified against the server name of the settings, if
+/// there is one.
+fn connector(values: &mut Values, names: &RedisVariables) -> Option<Connector> {
+    let connector = tls::build(values, &tls::REDIS)?;
     let Some(name) = values.filled(names.server_name) else {
         return Some(connector);
     };

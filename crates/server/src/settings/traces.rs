@@ -127,9 +127,10 @@ pub(super) fn build(values: &mut Values) -> Option<TraceSettings> {
 }
 
 fn collector(values: &mut Values) -> Option<CollectorSettings> {
-    let protocol = match values.text("TRACING_EXPORTER_PROTOCOL").as_str() {
-        "grpc" => TraceProtocol::Grpc,
-        _ => TraceProtocol::Http,
+    let protocol = if values.text("TRACING_EXPORTER_PROTOCOL") == "grpc" {
+        TraceProtocol::Grpc
+    } else {
+        TraceProtocol::Http
     };
     let gzip = match given(values, "COMPRESSION") {
         Some((_, text)) if text.eq_ignore_ascii_case("gzip") => true,

@@ -100,6 +100,20 @@ impl LineBatch {
     }
 }
 
+/// State of a flush in progress.
+#[derive(Default)]
+struct FlushProgress<'s> {
+    batch: LineBatch,
+    /// Number of batches that were sent.
+    batches: usize,
+    /// Lines of one sample.
+    lines: Vec<u8>,
+    /// The last sample whose lines were all sent or are in the batch.
+    last: Option<SampleOrder<'s>>,
+    /// The last sample of which a part was sent.
+    sent_until: Option<SampleOrder<'s>>,
+}
+
 impl Sender {
     fn new(settings: &Statsd, metrics: Arc<Metrics>, supervisor: Supervisor) -> Self {
         let events = match settings.dialect {
@@ -188,54 +202,26 @@ impl Sender {
         earlier: &Snapshot,
         mut flush_timeout: FlushTimeout<'_>,
     ) -> Result<(), (Option<SampleOrder<'s>>, io::Error)> {
-        let is_udp = self.peer.transport() == Transport::Udp;
-        let max_bytes = if is_udp {
-            MAX_DATAGRAM_BYTES
-        } else {
-            WRITE_BYTES
-        };
-        let mut batch = LineBatch::default();
-        let mut last = None;
-        let mut batches = 0_usize;
-        // Position of the last sample of which a part was sent.
-        let mut sent_until = None;
-        let mut lines = Vec::new();
+        let mut progress = FlushProgress::default();
         let mut last_check = Instant::now();
         for sample in now.since(earlier) {
             if last_check.elapsed() >= TIMEOUT_CHECK_INTERVAL {
                 tokio::select! {
                     biased;
-                                        () = flush_timeout.as_mut() => {
-                        return Err((sent_until, io::Error::new(io::ErrorKind::TimedOut, SLOW_FLUSH)));
+                    () = flush_timeout.as_mut() => {
+                        return Err((progress.sent_until, io::Error::new(io::ErrorKind::TimedOut, SLOW_FLUSH)));
                     }
                     // The runtime advances its timers only at an await point.
                     () = yield_now() => {}
                 }
                 last_check = Instant::now();
             }
-            self.writer.write(&sample, &mut lines);
-            let mut begun = false;
-            for line in lines.split_inclusive(|byte| *byte == b'\n') {
-                if is_udp && line.len() > MAX_DATAGRAM_BYTES {
-                    self.too_long(&sample);
-                    continue;
-                }
-                if batch.text.len() + line.len() > max_bytes {
-                    batches += 1;
-                    if is_udp && batches.is_multiple_of(BURST_DATAGRAMS) {
-                        sleep(BURST_PAUSE).await;
-                    }
-                    self.send_batch(&mut batch, flush_timeout.as_mut())
-                        .await
-                        .map_err(|error| (last, error))?;
-                    sent_until = if begun { Some(sample.order) } else { last };
-                }
-                begun = true;
-                batch.push(line);
-            }
-            lines.clear();
-            last = Some(sample.order);
+            self.send_sample(&sample, &mut progress, flush_timeout.as_mut())
+                .await
+                .map_err(|error| (progress.last, error))?;
+            progress.last = Some(sample.order);
         }
+        let mut batch = progress.batch;
         if let Some(events) = &mut self.events {
             events.write(
                 &self.metrics.loads,
@@ -248,6 +234,46 @@ impl Sender {
         self.send_batch(&mut batch, flush_timeout)
             .await
             .map_err(|error| (Some(SampleOrder::Server), error))
+    }
+
+    /// Adds the lines of a sample to the batch, which is sent whenever it is full.
+    async fn send_sample<'s>(
+        &mut self,
+        sample: &MetricSample<'s>,
+        progress: &mut FlushProgress<'s>,
+        mut flush_timeout: FlushTimeout<'_>,
+    ) -> io::Result<()> {
+        let is_udp = self.peer.transport() == Transport::Udp;
+        let max_bytes = if is_udp {
+            MAX_DATAGRAM_BYTES
+        } else {
+            WRITE_BYTES
+        };
+        progress.lines.clear();
+        self.writer.write(sample, &mut progress.lines);
+        let mut begun = false;
+        for line in progress.lines.split_inclusive(|byte| *byte == b'\n') {
+            if is_udp && line.len() > MAX_DATAGRAM_BYTES {
+                self.too_long(sample);
+                continue;
+            }
+            if progress.batch.text.len() + line.len() > max_bytes {
+                progress.batches += 1;
+                if is_udp && progress.batches.is_multiple_of(BURST_DATAGRAMS) {
+                    sleep(BURST_PAUSE).await;
+                }
+                self.send_batch(&mut progress.batch, flush_timeout.as_mut())
+                    .await?;
+                progress.sent_until = if begun {
+                    Some(sample.order)
+                } else {
+                    progress.last
+                };
+            }
+            begun = true;
+            progress.batch.push(line);
+        }
+        Ok(())
     }
 
     /// Sends a batch and empties it. If `flush_timeout` completes first, the batch counts as lost.

@@ -24,6 +24,15 @@ impl FileKind {
     }
 }
 
+/// Names of the counts of attempts and failures, in the order of [`FileKind`].
+const LOAD_NAMES: [[&str; 2]; 2] = [
+    ["certs.load_attempts", "certs.load_failures"],
+    [
+        "tidegate.tokens.load_attempts",
+        "tidegate.tokens.load_failures",
+    ],
+];
+
 /// Counts of the files of one kind. They are not shown if there are no such files.
 #[derive(Debug, Default)]
 pub(crate) struct LoadCounts {
@@ -56,45 +65,33 @@ impl ReloadCounts {
 
     /// Returns the counts of the kinds that have files at `now`, in seconds since 1970.
     pub(crate) fn sample(&self, now: i64) -> ReloadSample {
-        const NAMES: [[&str; 2]; 2] = [
-            ["certs.load_attempts", "certs.load_failures"],
-            [
-                "tidegate.tokens.load_attempts",
-                "tidegate.tokens.load_failures",
-            ],
-        ];
-        let files = |loads: &LoadCounts| loads.files.load(Relaxed);
-        let kinds = self.loads.iter().zip(NAMES);
-        let counters = kinds.filter(|(loads, _)| files(loads) > 0).flat_map(
-            |(loads, [attempts, failures])| {
-                [
+        let mut sample = ReloadSample::default();
+        for (loads, [attempts, failures]) in self.loads.iter().zip(LOAD_NAMES) {
+            if loads.files.load(Relaxed) > 0 {
+                sample.counters.extend([
                     (attempts, loads.attempts.load(Relaxed)),
                     (failures, loads.failures.load(Relaxed)),
-                ]
-            },
-        );
-        let certificates = Some(files(self.loads(FileKind::Certificates)) as u64);
-        let certificates = certificates
-            .filter(|files| *files > 0)
-            .map(|files| ("certs.num_values", files));
+                ]);
+            }
+        }
+        let certificates = self.loads(FileKind::Certificates).files.load(Relaxed);
+        if certificates > 0 {
+            sample
+                .gauges
+                .push(("certs.num_values", certificates as u64));
+        }
         let ends = lock(&self.certificate_ends);
-        let seconds_left = ends
-            .iter()
-            .map(|(_, until)| until.saturating_sub(now))
-            .min();
-        let seconds_left = seconds_left.map(|seconds| {
+        let seconds_left = ends.iter().map(|(_, until)| until.saturating_sub(now));
+        sample.gauges.extend(seconds_left.min().map(|seconds| {
             let name = "tidegate.certificates.seconds_left";
             (name, seconds.max(0).unsigned_abs())
-        });
-        ReloadSample {
-            counters: counters.collect(),
-            gauges: certificates.into_iter().chain(seconds_left).collect(),
-        }
+        }));
+        sample
     }
 }
 
 /// The counts at one moment, with their names.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReloadSample {
     pub(crate) counters: Vec<(&'static str, u64)>,
     /// The last one is the time until the first certificate expires.

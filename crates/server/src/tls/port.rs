@@ -59,28 +59,12 @@ impl PortTls {
         );
         let ((chain, key), verifier) = both(self.pair.load(), verifier)?;
         let validity = Validity::from_chain(&chain);
-        let CertificateAndKey {
-            chain: chain_file,
-            key: key_file,
-        } = &self.pair;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has the usual versions")
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
-            .map_err(|error| match error {
-                TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                    key_file.file_error(format!(
-                        "it is not the key of the first certificate in {} ({})",
-                        chain_file.path.display(),
-                        chain_file.variable
-                    ))
-                }
-                TlsError::InvalidCertificate(error) => {
-                    chain_file.file_error(format!("its first certificate is broken: {error}"))
-                }
-                error => key_file.file_error(format!("the key cannot be used: {error}")),
-            })?;
+            .map_err(|error| pair_error(&self.pair, error))?;
         config.alpn_protocols = vec![self.protocol.to_vec()];
         // Every connection verifies the client certificate: one that has expired, or whose
         // authority was removed, must not resume a session.
@@ -102,6 +86,22 @@ impl PortTls {
             .into_iter()
             .chain(authorities)
             .collect()
+    }
+}
+
+/// The error of a certificate and key that cannot be used together.
+fn pair_error(pair: &CertificateAndKey, error: TlsError) -> CertificateFileError {
+    let CertificateAndKey { chain, key } = pair;
+    match error {
+        TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => key.file_error(format!(
+            "it is not the key of the first certificate in {} ({})",
+            chain.path.display(),
+            chain.variable
+        )),
+        TlsError::InvalidCertificate(error) => {
+            chain.file_error(format!("its first certificate is broken: {error}"))
+        }
+        error => key.file_error(format!("the key cannot be used: {error}")),
     }
 }
 

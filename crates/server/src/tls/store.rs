@@ -47,19 +47,9 @@ impl StoreTlsFiles {
             let bytes = file.read()?;
             file.certificates_in(&bytes).map(|_| bytes)
         });
-        let pair = self.pair.as_ref().map(|CertificateAndKey { chain, key }| {
-            let chain = chain.read().and_then(|bytes| {
-                Ok((Validity::from_chain(&chain.certificates_in(&bytes)?), bytes))
-            });
-            let key = key
-                .read()
-                .and_then(|bytes| key.key_in(&bytes).map(|_| bytes));
-            both(chain, key)
-        });
-        let (authorities, pair) = both(authorities.transpose(), pair.transpose())?;
-        let (validity, client) = pair
-            .map(|((validity, chain), key)| (validity, ClientCertificate { chain, key }))
-            .unzip();
+        let client = self.pair.as_ref().map(client_certificate);
+        let (authorities, client) = both(authorities.transpose(), client.transpose())?;
+        let (validity, client) = client.unzip();
         let mut tls = Tls::default();
         tls.authorities = authorities;
         tls.verification = self.verification;
@@ -96,6 +86,20 @@ impl StoreTlsFiles {
             .chain(pair.into_iter().flatten())
             .collect()
     }
+}
+
+/// Reads the pair, and returns the validity of the certificate and the bytes of both files.
+fn client_certificate(
+    CertificateAndKey { chain, key }: &CertificateAndKey,
+) -> FileResult<(Option<Validity>, ClientCertificate)> {
+    let chain = chain
+        .read()
+        .and_then(|bytes| Ok((Validity::from_chain(&chain.certificates_in(&bytes)?), bytes)));
+    let key = key
+        .read()
+        .and_then(|bytes| key.key_in(&bytes).map(|_| bytes));
+    let ((validity, chain), key) = both(chain, key)?;
+    Ok((validity, ClientCertificate { chain, key }))
 }
 
 impl StoreTls {

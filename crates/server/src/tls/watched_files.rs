@@ -97,12 +97,11 @@ impl WatchedFiles {
         if !self.stamps.is_due(&self.files) {
             return;
         }
-        let Self { kind, of, make, .. } = &mut *self;
-        let what = kind.word();
-        let of = *of;
-        let loads = counts.loads(*kind);
+        let of = self.of;
+        let what = self.kind.word();
+        let loads = counts.loads(self.kind);
         loads.attempts.fetch_add(1, Relaxed);
-        match make() {
+        match (self.make)() {
             Ok(ReloadedFiles { validity, .. })
                 if replaces_valid_by_expired(self.validity, validity, now) =>
             {

@@ -8,7 +8,7 @@
 
 mod steady;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tidegate_workflow::{Store, StoreError, Timestamp};
@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use self::steady::SteadyClock;
 use crate::base::clock;
+use crate::base::sync::lock;
 
 /// Number of requests for the time at the start: the first answer includes the time to connect.
 const START_MEASUREMENTS: usize = 3;
@@ -92,10 +93,7 @@ impl StoreClock {
     }
 
     fn steady(&self) -> MutexGuard<'_, SteadyClock> {
-        self.shared
-            .steady
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.steady)
     }
 
     /// Whether the time has jumped ahead since the last call. Leases may then seem to be over
@@ -171,10 +169,7 @@ impl StoreClock {
     }
 
     fn reference(&self) -> MutexGuard<'_, Option<ReferenceTime>> {
-        self.shared
-            .reference
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.reference)
     }
 
     /// Applies a time of the store that was read between `sent` and `received`. The estimate

@@ -2,7 +2,7 @@
 //! workers could not reach this server: after its start, a pause of its process, or a jump of its
 //! clock.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_api::{ApiMetrics, CountedEvent};
@@ -10,6 +10,7 @@ use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store, Timest
 use tokio::time::{Instant, sleep, timeout};
 
 use super::clock::StoreClock;
+use crate::base::sync::lock;
 
 /// Mean interval of heartbeats. Each is random within a quarter of it, so that servers do not send
 /// them at one time.
@@ -37,27 +38,13 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
-            let query = if beat.is_multiple_of(HEARTBEATS_PER_TIME_READ) {
-                HeartbeatQuery::StoreTime
-            } else {
-                HeartbeatQuery::MembersOnly
-            };
-            let sent = Instant::now();
-            // Other servers ignore a server without heartbeats, and the time continues without an
-            // answer.
-            if let Ok(Ok(Some(time))) = timeout(
-                HEARTBEAT_TIMEOUT,
-                engine.heartbeat(&about, gaps.check(), query),
-            )
-            .await
-            {
-                clock.apply_reading(time.micros(), sent, Instant::now());
-            }
+            send(gaps, &about, beat).await;
         }
-        let seen = std::mem::replace(&mut conflicts, engine.conflicts());
-        activity.add(CountedEvent::Conflict, conflicts - seen);
-        let seen = std::mem::replace(&mut woken, engine.wake_ups());
-        activity.add(CountedEvent::WakeUp, woken - seen);
+        let add_new = |event, seen: &mut u64, total: u64| {
+            activity.add(event, total - std::mem::replace(seen, total));
+        };
+        add_new(CountedEvent::Conflict, &mut conflicts, engine.conflicts());
+        add_new(CountedEvent::WakeUp, &mut woken, engine.wake_ups());
         // A store that did not answer is no gap: this server was running.
         gaps.check();
         clock.log_step();
@@ -69,6 +56,21 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     }
 }
 
+/// Sends heartbeat number `beat`, and applies the store's time if the answer has it.
+async fn send(gaps: &GapDetector, about: &ServerDescription, beat: usize) {
+    let query = if beat.is_multiple_of(HEARTBEATS_PER_TIME_READ) {
+        HeartbeatQuery::StoreTime
+    } else {
+        HeartbeatQuery::MembersOnly
+    };
+    let sent = Instant::now();
+    let heartbeat = gaps.engine.heartbeat(about, gaps.check(), query);
+    // Other servers ignore a server without heartbeats, and the time continues without an answer.
+    if let Ok(Ok(Some(time))) = timeout(HEARTBEAT_TIMEOUT, heartbeat).await {
+        let now = Instant::now();
+        gaps.clock.apply_reading(time.micros(), sent, now);
+    }
+}
 /// Notifies the other servers that this server leaves.
 pub(super) async fn leave(engine: &Engine) {
     // They also notice it by missing heartbeats.
@@ -97,11 +99,7 @@ impl GapDetector {
     pub(super) fn check(&self) -> Timestamp {
         let now = self.clock.now();
         let moment = Instant::now();
-        let last = self
-            .checked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .replace(moment);
+        let last = lock(&self.checked).replace(moment);
         let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= MIN_GAP);
         if self.clock.take_jump() || stood {
             self.engine.begin_serving(now);

@@ -124,34 +124,37 @@ impl QueueSampler {
             !(is_after && is_before)
         });
         self.known.extend(by_name(page));
-        if self.known.len() > MAX_QUEUE_SAMPLES {
-            let mut sizes: Vec<(u64, String)> = self
-                .known
-                .iter()
-                .map(|(name, queue)| (queue.ready, name.clone()))
-                .collect();
-            sizes.sort_unstable();
-            for (_, name) in sizes.drain(..sizes.len() - MAX_QUEUE_SAMPLES) {
-                self.known
-                    .remove(&name)
-                    .iter()
-                    .for_each(|queue| self.other_queues.add(queue));
-            }
-        }
+        self.forget_smallest();
         self.after = last.filter(|_| more);
         if !more {
             self.last_other_queues = std::mem::take(&mut self.other_queues);
         }
     }
 
+    /// Moves the smallest queues above the maximum to the sums of all other queues.
+    fn forget_smallest(&mut self) {
+        let excess = self.known.len().saturating_sub(MAX_QUEUE_SAMPLES);
+        if excess == 0 {
+            return;
+        }
+        let sizes = self.known.iter();
+        let mut sizes: Vec<(u64, String)> = sizes
+            .map(|(name, queue)| (queue.ready, name.clone()))
+            .collect();
+        sizes.sort_unstable();
+        for (_, name) in sizes.drain(..excess) {
+            if let Some(queue) = self.known.remove(&name) {
+                self.other_queues.add(&queue);
+            }
+        }
+    }
+
     fn samples(&self, now: Timestamp, running: &JobsByQueue) -> Vec<QueueSample> {
-        let age =
-            |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
         let sample = |queue: &QueueState| QueueSample {
             name: queue.name.clone(),
             ready: queue.ready,
             running: running.get(&queue.name).copied().unwrap_or_default(),
-            age: age(queue.oldest),
+            age: age(queue.oldest, now),
             waiting_workers: queue.waiting_workers as u64,
         };
         let QueueTotals { ready, oldest } = self.last_other_queues;
@@ -164,7 +167,7 @@ impl QueueSampler {
             name: OVERFLOW_QUEUE.to_owned(),
             ready,
             running: running_there,
-            age: age(oldest),
+            age: age(oldest, now),
             waiting_workers: 0,
         };
         self.known
@@ -173,6 +176,11 @@ impl QueueSampler {
             .chain((ready + running_there > 0).then_some(others))
             .collect()
     }
+}
+
+/// Seconds since the oldest ready job of a queue. 0 if it has none.
+fn age(oldest: Option<Timestamp>, now: Timestamp) -> u64 {
+    oldest.map_or(0, |oldest| now.since(oldest).as_secs())
 }
 
 fn by_name(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {

@@ -3,7 +3,6 @@
 //! lasts.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use tidegate_api::ApiMetrics;
@@ -144,49 +143,57 @@ impl LoggedFailures {
     }
 }
 
-/// Failures as text, with one sentence for failures in the same partitions with the same reason.
-fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
-    type FailureKind = (&'static str, fn(&StoreFailure) -> Option<&StoreError>);
-    let kinds: [FailureKind; 3] = [
-        ("reads", |trouble| trouble.reads.as_ref()),
-        ("removals", |trouble| trouble.removals.as_ref()),
-        ("writes", |trouble| trouble.writes.as_ref()),
-    ];
-    let mut failures: Vec<(Vec<u16>, String, Vec<&str>)> = Vec::new();
-    for (word, of) in kinds {
-        let failing: Vec<_> = troubles
-            .iter()
-            .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)))
-            .collect();
-        let Some((_, reason)) = failing.first() else {
-            continue;
-        };
-        let (partitions, reason): (Vec<u16>, _) = (
-            failing.iter().map(|(at, _)| *at).collect(),
-            reason.to_string(),
-        );
-        match failures
-            .iter_mut()
-            .find(|failure| failure.0 == partitions && failure.1 == reason)
-        {
-            Some((.., words)) => words.push(word),
-            None => failures.push((partitions, reason, vec![word])),
-        }
-    }
-    let mut shown = String::new();
-    for (partitions, reason, words) in failures {
-        let between = if shown.is_empty() { "" } else { "; " };
-        let words = words.join(" and ");
-        let _ = write!(
-            shown,
-            "{between}{words} fail in partitions {}: {}",
-            ranges(&partitions),
-            reason.trim_end_matches('.')
-        );
-    }
-    shown
+/// Kinds of calls, and the failure of each.
+const FAILURE_KINDS: [(&str, fn(&StoreFailure) -> Option<&StoreError>); 3] = [
+    ("reads", |trouble| trouble.reads.as_ref()),
+    ("removals", |trouble| trouble.removals.as_ref()),
+    ("writes", |trouble| trouble.writes.as_ref()),
+];
+
+/// Calls of the store that fail in the same partitions for the same reason.
+struct AlikeFailures {
+    partitions: Vec<u16>,
+    reason: String,
+    calls: Vec<&'static str>,
 }
 
+impl AlikeFailures {
+    fn text(&self) -> String {
+        format!(
+            "{} fail in partitions {}: {}",
+            self.calls.join(" and "),
+            ranges(&self.partitions),
+            self.reason.trim_end_matches('.')
+        )
+    }
+}
+
+/// Failures as text, with one sentence for failures in the same partitions with the same reason.
+fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
+    let mut failures: Vec<AlikeFailures> = Vec::new();
+    for (word, of) in FAILURE_KINDS {
+        let failing = troubles
+            .iter()
+            .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)));
+        let (partitions, errors): (Vec<u16>, Vec<_>) = failing.unzip();
+        let Some(reason) = errors.first().map(ToString::to_string) else {
+            continue;
+        };
+        match failures
+            .iter_mut()
+            .find(|failure| failure.partitions == partitions && failure.reason == reason)
+        {
+            Some(failure) => failure.calls.push(word),
+            None => failures.push(AlikeFailures {
+                partitions,
+                reason,
+                calls: vec![word],
+            }),
+        }
+    }
+    let texts: Vec<String> = failures.iter().map(AlikeFailures::text).collect();
+    texts.join("; ")
+}
 /// Ascending numbers in the form `0-3, 7`.
 fn ranges(numbers: &[u16]) -> String {
     let chunks = numbers.chunk_by(|left, right| left + 1 == *right);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
@@ -20,6 +20,7 @@ use tidegate_workflow::{
 use tracing::warn;
 
 use crate::base::clock;
+use crate::base::sync::lock;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::reload::LoadStatus;
 use crate::telemetry::metrics::Shard;
@@ -114,27 +115,18 @@ impl JobUnits {
             })
             .collect();
         let mut facts = AcquireFacts::default();
+        let deadline = Instant::now() + self.timeout;
         let acquired = self
             .limiter
-            .acquire(
-                &requests,
-                clock::now(),
-                Instant::now() + self.timeout,
-                &mut facts,
-            )
+            .acquire(&requests, clock::now(), deadline, &mut facts)
             .await;
         self.count(&facts);
-        match acquired {
-            Ok(acquired) => acquired
-                .into_iter()
-                .zip(&needs)
-                .map(|(acquired, (indices, _))| self.granted(acquired, indices))
-                .collect(),
-            Err(error) => {
-                self.warn_failure(&error);
-                wanted.iter().map(|_| refused(0, RETRY_AFTER)).collect()
-            }
-        }
+        let Ok(acquired) = acquired.inspect_err(|error| self.warn_failure(error)) else {
+            return wanted.iter().map(|_| refused(0, RETRY_AFTER)).collect();
+        };
+        let each = acquired.into_iter().zip(&needs);
+        each.map(|(acquired, (indices, _))| self.granted(acquired, indices))
+            .collect()
     }
 
     fn granted(&self, acquired: Acquired, indices: &[usize]) -> UnitGrant {
@@ -143,37 +135,43 @@ impl JobUnits {
             exhausted: closed,
             ..
         } = acquired;
-        let no_room = closed.map(|Exhausted { limit, reason }| {
-            let (after, again) = match reason {
-                // Units that one limit granted and another one refused are refunded within a
-                // moment.
-                ExhaustedReason::UsedUp { after } if indices.len() > 1 => {
-                    (after, Some(after.min(RETRY_AFTER)))
-                }
-                ExhaustedReason::UsedUp { after } => (after, None),
-                // A paused limit may be resumed at any time, and checking it again costs no call of
-                // the store.
-                ExhaustedReason::Paused { after } => {
-                    (after.unwrap_or(MAX_RETRY_AFTER), Some(RETRY_AFTER))
-                }
-                ExhaustedReason::Never => (MAX_RETRY_AFTER, Some(MAX_RETRY_AFTER)),
-                ExhaustedReason::Failed(error) => {
-                    self.warn_failure(&error);
-                    (RETRY_AFTER, Some(RETRY_AFTER))
-                }
-            };
-            LimitExhausted {
-                limit_index: indices[limit],
-                available_after: after,
-                retry_after: again,
-            }
-        });
+        let exhausted = closed.map(|closed| self.exhausted(closed, indices));
         let jobs = permits.times();
         let receipt: Receipt = Arc::new(Mutex::new(permits));
         UnitGrant {
             jobs,
             receipt: (jobs > 0).then_some(receipt),
-            exhausted: no_room,
+            exhausted,
+        }
+    }
+
+    /// When units of an exhausted limit are available, and when to request them again.
+    fn exhausted(
+        &self,
+        Exhausted { limit, reason }: Exhausted,
+        indices: &[usize],
+    ) -> LimitExhausted {
+        let (after, again) = match reason {
+            // Units that one limit granted and another one refused are refunded within a moment.
+            ExhaustedReason::UsedUp { after } if indices.len() > 1 => {
+                (after, Some(after.min(RETRY_AFTER)))
+            }
+            ExhaustedReason::UsedUp { after } => (after, None),
+            // A paused limit may be resumed at any time, and checking it again costs no call of the
+            // store.
+            ExhaustedReason::Paused { after } => {
+                (after.unwrap_or(MAX_RETRY_AFTER), Some(RETRY_AFTER))
+            }
+            ExhaustedReason::Never => (MAX_RETRY_AFTER, Some(MAX_RETRY_AFTER)),
+            ExhaustedReason::Failed(error) => {
+                self.warn_failure(&error);
+                (RETRY_AFTER, Some(RETRY_AFTER))
+            }
+        };
+        LimitExhausted {
+            limit_index: indices[limit],
+            available_after: after,
+            retry_after: again,
         }
     }
 
@@ -225,10 +223,7 @@ impl UnitCounter for JobUnits {
             let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else {
                 return;
             };
-            let refunded = permits
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .split_off(jobs);
+            let refunded = lock(permits).split_off(jobs);
             if let Err(error) = self
                 .limiter
                 .refund(vec![refunded], clock::now(), Instant::now() + self.timeout)

@@ -25,10 +25,11 @@ use self::block::Grid;
 use self::coordinates::vertical_positions;
 use self::geometry::{BOX_GAP, BOX_HEIGHT};
 pub use self::geometry::{Block, Edge, End, Layout, Node, Point};
-use self::layers::{Layered, Via};
+use self::layers::{Layered, Route, Via};
 use self::order::reduce_crossings;
 use self::units::{Grouping, Unit};
 use crate::graph::Graph;
+use crate::model::JobIndex;
 
 /// Pixels of free space around the picture.
 const MARGIN: i32 = 16;
@@ -46,11 +47,7 @@ impl Layout {
         };
         let (widths, heights): (Vec<i32>, Vec<i32>) = layered.units.iter().map(size).unzip();
         let mut rows = vertical_positions(&layered, &heights, BEND_HEIGHT, BOX_GAP);
-        let has_rail = layered
-            .routes
-            .iter()
-            .any(|route| matches!(route.via, Via::Rail));
-        let top = MARGIN + if has_rail { BOX_GAP } else { 0 };
+        let top = MARGIN + if layered.has_rail() { BOX_GAP } else { 0 };
         rows.iter_mut().for_each(|row| *row += top);
         let columns = coordinates::columns(&layered, &widths, &rows, MARGIN);
         Drawing {
@@ -91,14 +88,7 @@ impl Drawing<'_> {
                     ends.push(End::Job(*job));
                 }
                 Unit::Block(jobs) => {
-                    let grid = Grid::new(self.graph, jobs);
-                    let corner = Point {
-                        x: frame.x,
-                        y: frame.y,
-                    };
-                    for (index, job) in jobs.iter().enumerate() {
-                        nodes[job.index()] = grid.node(index, corner, frame.layer);
-                    }
+                    self.place_in_block(jobs, frame, &mut nodes);
                     ends.push(End::Block(blocks.len()));
                     blocks.push(Block {
                         frame,
@@ -117,6 +107,18 @@ impl Drawing<'_> {
             junctions: junctions.collect(),
             edges: self.edges(&ends),
             undrawn: self.layered.undrawn,
+        }
+    }
+
+    /// Sets the nodes of the jobs of a block.
+    fn place_in_block(&self, jobs: &[JobIndex], frame: Node, nodes: &mut [Node]) {
+        let grid = Grid::new(self.graph, jobs);
+        let corner = Point {
+            x: frame.x,
+            y: frame.y,
+        };
+        for (index, job) in jobs.iter().enumerate() {
+            nodes[job.index()] = grid.node(index, corner, frame.layer);
         }
     }
 
@@ -167,39 +169,40 @@ impl Drawing<'_> {
                 .copied()
                 .unwrap_or_else(|| End::Junction(vertex - ends.len()))
         };
-        let edges = self.layered.routes.iter().map(|route| {
-            let from = route.from as usize;
-            let to = route.to as usize;
-            let mut points = Vec::with_capacity(4);
-            let mut push = |x, y| push_point(&mut points, Point { x, y });
-            let begin = self.point(from);
-            let width = self.widths.get(from).copied().unwrap_or(0);
-            push(begin.x + width, begin.y);
-            push(self.column(from).right(), begin.y);
-            match &route.via {
-                Via::Bends(bends) => {
-                    for &bend in bends {
-                        let column = self.column(bend as usize);
-                        let y = self.rows[bend as usize];
-                        push(column.left, y);
-                        push(column.right(), y);
-                    }
-                }
-                Via::Rail => {
-                    let layer = |vertex: usize| self.layered.layer_of[vertex] as usize;
-                    push(self.columns[layer(from) + 1].left, MARGIN);
-                    push(self.columns[layer(to) - 1].right(), MARGIN);
+        let edge = |route: &Route| Edge {
+            from: end(route.from as usize),
+            to: end(route.to as usize),
+            points: self.points_of(route),
+        };
+        self.layered.routes.iter().map(edge).collect()
+    }
+
+    /// The points of a line: its begin, where it turns, and its end.
+    fn points_of(&self, route: &Route) -> Vec<Point> {
+        let from = route.from as usize;
+        let to = route.to as usize;
+        let mut points = Vec::with_capacity(4);
+        let mut push = |x, y| push_point(&mut points, Point { x, y });
+        let begin = self.point(from);
+        let width = self.widths.get(from).copied().unwrap_or(0);
+        push(begin.x + width, begin.y);
+        push(self.column(from).right(), begin.y);
+        match &route.via {
+            Via::Bends(bends) => {
+                for bend in bends.iter().map(|&bend| bend as usize) {
+                    push(self.column(bend).left, self.rows[bend]);
+                    push(self.column(bend).right(), self.rows[bend]);
                 }
             }
-            let target = self.point(to);
-            push(target.x, target.y);
-            Edge {
-                from: end(from),
-                to: end(to),
-                points,
+            Via::Rail => {
+                let layer = |vertex: usize| self.layered.layer_of[vertex] as usize;
+                push(self.columns[layer(from) + 1].left, MARGIN);
+                push(self.columns[layer(to) - 1].right(), MARGIN);
             }
-        });
-        edges.collect()
+        }
+        let target = self.point(to);
+        push(target.x, target.y);
+        points
     }
 }
 

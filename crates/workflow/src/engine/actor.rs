@@ -168,19 +168,24 @@ impl PartitionActor {
         }
         for batch in batches {
             group_commit.state_cache.remove_placeholder(batch.id);
-            let error = match batch.unanswered.as_deref() {
-                Some(StoreError::Unknown { reason }) => StoreError::Unavailable {
-                    reason: reason.clone(),
-                }
-                .into(),
-                Some(error) => error.clone().into(),
-                None => EngineError::Contended { workflow: batch.id },
-            };
+            let error = last_error(&batch);
             batch
                 .envelopes
                 .into_iter()
                 .for_each(|envelope| envelope.send_reply(Err(error.clone())));
         }
         split_off
+    }
+}
+
+/// Returns the error for requests that could not be written in any attempt.
+fn last_error(batch: &WorkflowBatch) -> EngineError {
+    match batch.unanswered.as_deref() {
+        Some(StoreError::Unknown { reason }) => StoreError::Unavailable {
+            reason: reason.clone(),
+        }
+        .into(),
+        Some(error) => error.clone().into(),
+        None => EngineError::Contended { workflow: batch.id },
     }
 }

@@ -82,6 +82,27 @@ pub struct Claim {
     pub lease: Duration,
 }
 
+/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
+fn claim_requests(
+    jobs: &[DequeuedJob],
+    tokens: &[u64],
+    claim: &Claim,
+    now: Timestamp,
+) -> Vec<(WorkflowId, Request)> {
+    let worker = WorkerName::from(claim.worker.as_str());
+    let expires = now + claim.lease;
+    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
+        let lease = Lease {
+            token,
+            worker: worker.clone(),
+            expires,
+        };
+        let job = dequeued.job();
+        (dequeued.workflow(), Request::Claim { job, lease })
+    };
+    jobs.iter().zip(tokens).map(request).collect()
+}
+
 impl Engine {
     /// Leases ready jobs to a worker, the most urgent first, without reading their inputs:
     /// [`Engine::deliver`] does that, for which the caller may have to reserve memory first. The
@@ -208,28 +229,8 @@ impl Engine {
     ) -> Result<ClaimAttempt, EngineError> {
         let charge = self.charge(&mut dequeued, claim.lease, clock).await;
         let now = clock.started_at();
-        let worker = WorkerName::from(claim.worker.as_str());
-        let expires = now + claim.lease;
-        let requests = dequeued
-            .jobs()
-            .iter()
-            .zip(charge.tokens())
-            .map(|(dequeued, &token)| {
-                let lease = Lease {
-                    token,
-                    worker: worker.clone(),
-                    expires,
-                };
-                (
-                    dequeued.workflow(),
-                    Request::Claim {
-                        job: dequeued.job(),
-                        lease,
-                    },
-                )
-            });
-        let requests = requests.collect();
-        let ids: Vec<WorkflowId> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
+        let requests = claim_requests(dequeued.jobs(), charge.tokens(), claim, now);
+        let ids: Vec<_> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
         let submitted = dequeued.mark_sent();
         let charge = charge.mark_submitted();
         let mut answers = self.request_all(requests, now).await;
@@ -269,28 +270,17 @@ impl Engine {
             except,
             caller_thread: self.caller_thread(),
         };
-        let lanes_to_refill = self.queues().lanes_to_refill(&claim.queues);
-        if !lanes_to_refill.is_empty() {
-            let local_partitions = self.local_partitions();
-            self.refill_in(&lanes_to_refill, &local_partitions, REFILL_ROWS)
-                .await?;
-        }
-        // Created before the read below: if the read fails or the caller leaves, the drop requeues
+        self.refill_lanes(&claim.queues).await?;
+        // Created before the reads below: if a read fails or the caller leaves, the drop requeues
         // the jobs.
-        let first = self.queues().dequeue(request, claim.limit);
-        let mut dequeued = PendingClaims::new(self.queues(), first);
+        let mut dequeued = PendingClaims::new(self.queues(), Vec::new());
+        dequeued.fill(request, claim.limit);
         if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
-            let incomplete = self
-                .queues()
-                .incomplete(&claim.queues, PartitionScope::Local, mode);
-            if !incomplete.is_empty() {
-                let local_partitions = self.local_partitions();
-                self.refill_for_claim(mode, &incomplete, &local_partitions, REFILL_ROWS)
-                    .await?;
-                dequeued.add(
-                    self.queues()
-                        .dequeue(request, claim.limit - dequeued.jobs().len()),
-                );
+            if self
+                .refill_incomplete(&claim.queues, PartitionScope::Local, mode)
+                .await?
+            {
+                dequeued.fill(request, claim.limit);
             }
             if dequeued.jobs().is_empty() {
                 self.claim_remote(claim.limit, request, &mut dequeued)
@@ -300,26 +290,49 @@ impl Engine {
                 return Ok(dequeued);
             }
         }
-        if dequeued.jobs().len() < claim.limit {
-            let incomplete = self
-                .queues()
-                .incomplete(&claim.queues, PartitionScope::All, mode);
-            if !incomplete.is_empty() {
-                // The local partitions were read above.
-                let (partitions, row_limit) = if self.queues().has_remote_partitions() {
-                    (self.remote_partitions(), REFRESH_ROWS)
-                } else {
-                    (self.store().all_partitions().collect(), REFILL_ROWS)
-                };
-                self.refill_for_claim(mode, &incomplete, &partitions, row_limit)
-                    .await?;
-                dequeued.add(
-                    self.queues()
-                        .dequeue(request, claim.limit - dequeued.jobs().len()),
-                );
-            }
+        if dequeued.jobs().len() < claim.limit
+            && self
+                .refill_incomplete(&claim.queues, PartitionScope::All, mode)
+                .await?
+        {
+            dequeued.fill(request, claim.limit);
         }
         Ok(dequeued)
+    }
+
+    /// Reads lanes of these queues whose next rows must be known before a claim.
+    async fn refill_lanes(&self, queues: &[String]) -> Result<(), StoreError> {
+        let lanes = self.queues().lanes_to_refill(queues);
+        if !lanes.is_empty() {
+            self.refill_in(&lanes, &self.local_partitions(), REFILL_ROWS)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the store for those queues of which jobs of a scope may be unknown. Returns whether
+    /// there are such queues.
+    async fn refill_incomplete(
+        &self,
+        queues: &[String],
+        scope: PartitionScope,
+        mode: ClaimMode,
+    ) -> Result<bool, StoreError> {
+        let incomplete = self.queues().incomplete(queues, scope, mode);
+        if incomplete.is_empty() {
+            return Ok(false);
+        }
+        let (partitions, row_limit) = match scope {
+            PartitionScope::Local => (self.local_partitions(), REFILL_ROWS),
+            // The local partitions were read before.
+            PartitionScope::All if self.queues().has_remote_partitions() => {
+                (self.remote_partitions(), REFRESH_ROWS)
+            }
+            PartitionScope::All => (self.store().all_partitions().collect(), REFILL_ROWS),
+        };
+        self.refill_for_claim(mode, &incomplete, &partitions, row_limit)
+            .await?;
+        Ok(true)
     }
 
     /// Waits until there may be jobs for [`Engine::lease_except`]. The call must precede the claim

@@ -93,20 +93,7 @@ impl Engine {
             });
         }
         let mut created = self.create_all(&attempts, now).await;
-        // Nothing was written, so workflows that no key binds to a partition may go to another one.
-        let movable: Vec<usize> = (0..attempts.len())
-            .filter(|&at| self.can_change_partition(&attempts[at], &created[at]))
-            .collect();
-        if !movable.is_empty() {
-            let retried: Vec<CreationAttempt> =
-                movable.iter().map(|&at| attempts[at].clone()).collect();
-            for (at, answer) in movable
-                .into_iter()
-                .zip(self.create_all(&retried, now).await)
-            {
-                created[at] = answer;
-            }
-        }
+        self.retry_refused(&attempts, &mut created, now).await;
         // This process was suspended, so the names may have been removed. If this call fails, a
         // sweep enters them.
         if started.elapsed() > STALL_TIMEOUT {
@@ -118,6 +105,29 @@ impl Engine {
                 .await;
         }
         created
+    }
+
+    /// Creates workflows again that a failing partition refused and no key binds to it: nothing was
+    /// written, so they may go to another partition.
+    async fn retry_refused(
+        &self,
+        attempts: &[CreationAttempt],
+        created: &mut [Result<Created, EngineError>],
+        now: Timestamp,
+    ) {
+        let movable: Vec<usize> = (0..attempts.len())
+            .filter(|&at| self.can_change_partition(&attempts[at], &created[at]))
+            .collect();
+        if movable.is_empty() {
+            return;
+        }
+        let retried: Vec<_> = movable.iter().map(|&at| attempts[at].clone()).collect();
+        for (at, answer) in movable
+            .into_iter()
+            .zip(self.create_all(&retried, now).await)
+        {
+            created[at] = answer;
+        }
     }
 
     async fn create_all(

@@ -68,20 +68,7 @@ impl Engine {
                 .page_ids(query, page.next, wanted, &mut page.missing)
                 .await?;
             page.next = ids.last().copied().filter(|_| more);
-            let queried: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
-            let heads = self.store().summaries(&ids).await;
-            let heads = self.split_indexed_answers(&queried, heads, &mut page.missing)?;
-            for (at, head) in heads {
-                let id = ids[at];
-                // The workflow may have been removed between the two reads.
-                let Some(head) = head else { continue };
-                match decode_listed(id, &head) {
-                    Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
-                    Ok(_) => {}
-                    // A workflow that cannot be read must not hide the others.
-                    Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
-                }
-            }
+            self.add_listed(query, &ids, &mut page).await?;
             if page.next.is_none() || page.items.len() >= limit || !query.filter.needs_labels() {
                 break;
             }
@@ -91,6 +78,30 @@ impl Engine {
             page.next = page.items.last().map(|last| last.workflow);
         }
         Ok(page)
+    }
+
+    /// Adds those of these workflows to a page that the filter admits.
+    async fn add_listed(
+        &self,
+        query: &Query,
+        ids: &[WorkflowId],
+        page: &mut Page,
+    ) -> Result<(), StoreError> {
+        let queried: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
+        let heads = self.store().summaries(ids).await;
+        let heads = self.split_indexed_answers(&queried, heads, &mut page.missing)?;
+        for (at, head) in heads {
+            let id = ids[at];
+            // The workflow may have been removed between the two reads.
+            let Some(head) = head else { continue };
+            match decode_listed(id, &head) {
+                Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
+                Ok(_) => {}
+                // A workflow that cannot be read must not hide the others.
+                Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
+            }
+        }
+        Ok(())
     }
 
     /// The next `limit` ids in order, and whether there are more.
@@ -104,29 +115,18 @@ impl Engine {
         let (partitions, unreadable) = self.readable_partitions();
         missing.add(unreadable);
         let spans = query.filter.ranges(query.order, after);
-        let mut ranges: Vec<(Partition, RowRange)> =
-            Vec::with_capacity(spans.len() * partitions.len());
-        for span in spans {
-            ranges.extend(
-                partitions
-                    .iter()
-                    .map(|&partition| (partition, span.clone())),
-            );
-        }
+        let ranges = ranges_in(&partitions, &spans);
         // One more row than the page takes shows whether there is a next page.
         let full = limit + 1;
         let per_partition = rows_per_partition(full, partitions.len());
         let mut found = self
             .read_pages(&ranges, query.order, per_partition, missing)
             .await?;
-        let (ids, _) = merge(&found, query.order, limit + 1);
-        // If the last row of a read is in the page, unread rows may belong to the page as well.
-        let may_lack_rows = |rows: &Vec<WorkflowId>| {
-            rows.len() == per_partition && rows.last().is_some_and(|last| ids.contains(last))
-        };
-        let retried: Vec<usize> = (0..found.len())
-            .filter(|&at| per_partition < full && may_lack_rows(&found[at]))
-            .collect();
+        let (ids, _) = merge(&found, query.order, full);
+        let mut retried = Vec::new();
+        if per_partition < full {
+            retried = incomplete_reads(&found, &ids, per_partition);
+        }
         if !retried.is_empty() {
             let ranges: Vec<(Partition, RowRange)> =
                 retried.iter().map(|&at| ranges[at].clone()).collect();
@@ -169,6 +169,26 @@ pub(super) fn decode_listed(
         label,
         meta,
     })
+}
+
+/// Each row range in each partition.
+fn ranges_in(partitions: &[Partition], spans: &[RowRange]) -> Vec<(Partition, RowRange)> {
+    let in_each = |span| {
+        partitions
+            .iter()
+            .map(move |&at| (at, RowRange::clone(span)))
+    };
+    spans.iter().flat_map(in_each).collect()
+}
+
+/// The reads of `limit` rows whose last row is in the page: unread rows may belong to it as well.
+fn incomplete_reads(found: &[Vec<WorkflowId>], page: &[WorkflowId], limit: usize) -> Vec<usize> {
+    let may_lack_rows = |rows: &Vec<WorkflowId>| {
+        rows.len() == limit && rows.last().is_some_and(|last| page.contains(last))
+    };
+    (0..found.len())
+        .filter(|&at| may_lack_rows(&found[at]))
+        .collect()
 }
 
 /// Merges sorted lists into the first `limit` ids. Also returns whether there are more.

@@ -169,6 +169,33 @@ impl Membership {
     }
 }
 
+/// The partitions that are assigned to a member.
+fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
+    let own = alive.iter().find(|server| server.id == id);
+    own.map_or_else(Vec::new, |own| own.partitions.clone())
+}
+
+/// The stored records with the current one of this server. A full store takes no record. Then the
+/// other servers do not count on this one, which does no harm.
+fn with_own(
+    mut records: Vec<(String, String)>,
+    own: ServerId,
+    record: String,
+) -> Vec<(String, String)> {
+    let own = own.to_string();
+    records.retain(|(id, _)| *id != own);
+    records.push((own, record));
+    records
+}
+
+impl Membership {
+    fn set_members(&self, alive: Vec<Member>, expired: Vec<ServerId>) {
+        let mut view = self.view();
+        view.alive = alive;
+        view.expired = expired;
+    }
+}
+
 impl Engine {
     /// Writes a heartbeat of this server, and updates its share of the partitions. Returns the time
     /// of the store, if `query` requests it and the store has a clock. Must be called about every
@@ -183,12 +210,8 @@ impl Engine {
         query: HeartbeatQuery,
     ) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
-        let context = &self.core.context;
-        let membership = &context.membership;
-        let is_healthy = context.store_health.is_healthy();
-        let served_since = context.served_since.all_since();
-        let served_since = served_since.map(|since| if is_healthy { since } else { now });
-        let record = membership.record_json(description, served_since, now);
+        let membership = &self.core.context.membership;
+        let record = self.own_record(description, now);
         let expired = membership.view().expired.clone();
         let Some(stored) = self
             .store()
@@ -197,28 +220,14 @@ impl Engine {
         else {
             return Ok(None);
         };
-        let mut records = stored.entries;
-        // A full store takes no record. Then the other servers do not count on this one, which does
-        // no harm.
-        let own = membership.server_id().to_string();
-        records.retain(|(id, _)| *id != own);
-        records.push((own, record));
+        let records = with_own(stored.entries, membership.server_id(), record);
         let members = members_from_records(
             records,
             self.store().partitions(),
             &mut membership.view().future_records,
             now,
         );
-        let joins = !membership.joined.swap(true, Relaxed);
-        if joins {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
-        } else if stored.is_new {
-            // Its record was gone: the store may have lost everything. If the check fails now, the
-            // next one finds out.
-            let _later = self.poll_store().await;
-        }
+        self.on_stored(stored.is_new).await;
         self.shorten_gaps(&members, now);
         if self.update_share(members, now) {
             self.store()
@@ -226,6 +235,32 @@ impl Engine {
                 .await;
         }
         Ok(stored.time)
+    }
+
+    /// The record of this server in the store, as JSON.
+    fn own_record(&self, description: &ServerDescription, now: Timestamp) -> String {
+        let context = &self.core.context;
+        let is_healthy = context.store_health.is_healthy();
+        let served_since = context.served_since.all_since();
+        let served_since = served_since.map(|since| if is_healthy { since } else { now });
+        context
+            .membership
+            .record_json(description, served_since, now)
+    }
+
+    /// Announces this server after its first heartbeat. `is_new` is whether the store had no record
+    /// of it.
+    async fn on_stored(&self, is_new: bool) {
+        let membership = &self.core.context.membership;
+        if !membership.joined.swap(true, Relaxed) {
+            self.store()
+                .broadcast(membership.server_id(), Broadcast::Servers)
+                .await;
+        } else if is_new {
+            // Its record was gone: the store may have lost everything. If the check fails now, the
+            // next one finds out.
+            let _later = self.poll_store().await;
+        }
     }
 
     /// Shortens the gaps of this server: while another server served all partitions, there was no
@@ -258,11 +293,30 @@ impl Engine {
     ) -> bool {
         let context = &self.core.context;
         let membership = &context.membership;
-        let own = alive
-            .iter()
-            .find(|server| server.id == membership.server_id());
-        let assigned: Vec<Partition> = own.map(|own| own.partitions.clone()).unwrap_or_default();
+        let assigned = partitions_of(membership.server_id(), &alive);
         let others = alive.len() > 1;
+        let moved = self.assign_local(&assigned, now);
+        let was_alone = !membership.notifier.has_peers();
+        membership.notifier.set_has_peers(others);
+        membership
+            .subscribed
+            .peer_cannot_publish
+            .store(cannot_publish, Relaxed);
+        membership.set_members(alive, expired);
+        if moved {
+            self.core
+                .thread_map
+                .rebalance(|partition| membership.local_partitions.contains(partition));
+            self.queues().reclassify();
+        }
+        self.update_queues_complete();
+        was_alone && others
+    }
+
+    /// Assigns these partitions to this server, and no others. Returns whether any has moved.
+    fn assign_local(&self, assigned: &[Partition], now: Timestamp) -> bool {
+        let context = &self.core.context;
+        let membership = &context.membership;
         let mut moved = false;
         for partition in self.store().all_partitions() {
             let is_local = assigned.contains(&partition);
@@ -274,25 +328,7 @@ impl Engine {
                 context.schedule_sweep(partition, now);
             }
         }
-        let was_alone = !membership.notifier.has_peers();
-        membership.notifier.set_has_peers(others);
-        membership
-            .subscribed
-            .peer_cannot_publish
-            .store(cannot_publish, Relaxed);
-        {
-            let mut view = membership.view();
-            view.alive = alive;
-            view.expired = expired;
-        }
-        if moved {
-            self.core
-                .thread_map
-                .rebalance(|partition| membership.local_partitions.contains(partition));
-            self.queues().reclassify();
-        }
-        self.update_queues_complete();
-        was_alone && others
+        moved
     }
 
     /// Leaves the other servers, which share out its partitions at once.

@@ -131,13 +131,7 @@ impl Engine {
             let lost = known.lock().rows.clone();
             let rewrite = rows.is_empty() && !lost.is_empty();
             if rewrite {
-                for (name, value) in &lost {
-                    self.store().set_policy_row(name, Some(value)).await?;
-                }
-                warn!(
-                    number = lost.len(),
-                    "limits and weights of queues and handlers, which the store had lost, are written again"
-                );
+                self.restore_policies(&lost).await?;
             }
             known.lock().restored = losses;
             if rewrite {
@@ -148,6 +142,18 @@ impl Engine {
         if known.change_count == changes {
             self.replace_rows(&mut known, rows);
         }
+        Ok(())
+    }
+
+    /// Writes policies again that the store has lost.
+    async fn restore_policies(&self, lost: &BTreeMap<String, String>) -> Result<(), StoreError> {
+        for (name, value) in lost {
+            self.store().set_policy_row(name, Some(value)).await?;
+        }
+        warn!(
+            number = lost.len(),
+            "limits and weights of queues and handlers, which the store had lost, are written again"
+        );
         Ok(())
     }
 

@@ -117,6 +117,26 @@ impl Engine {
     }
 
     async fn run_sweep(&self, scope: SweepScope, now: Timestamp) -> Result<bool, StoreError> {
+        self.run_upkeep(scope, now).await;
+        let partitions = self.partitions_to_sweep(scope, now);
+        if partitions.is_empty() {
+            return Ok(false);
+        }
+        let mut found = self.find_all_due(scope, &partitions, now).await?;
+        let removed = self
+            .remove_known_orphans(found.iter_mut().map(|found| &mut found.due))
+            .await;
+        found.iter_mut().for_each(DueWork::limit_tries);
+        self.core.context.record_recoveries(now);
+        let requests = found.iter().flat_map(|found| self.due_requests(found));
+        let answers = self.request_all(requests.collect(), now).await;
+        self.reacquire_overdue(&answers, now).await;
+        Ok(self.record_answers(found, answers, removed > 0, now))
+    }
+
+    /// Does the part of a sweep that does not depend on due work: reads, repairs and removals that
+    /// failed or were left for later.
+    async fn run_upkeep(&self, scope: SweepScope, now: Timestamp) {
         self.queues().set_time(now);
         self.core.context.attempt_counts.set_time(now);
         self.release_quarantined(scope);
@@ -125,33 +145,18 @@ impl Engine {
         let _later = self.refill(&self.queues().queues_to_refill()).await;
         self.repair_partial_writes(scope, now).await;
         self.expire_names(now).await;
-        let partitions = self.partitions_to_sweep(scope, now);
-        if partitions.is_empty() {
-            return Ok(false);
-        }
-        // Expiries come first because they free memory.
-        let (mut found, timers) = tokio::try_join!(
-            self.find_due(TimeIndex::Expiries, scope, &partitions, now),
-            self.find_due(TimeIndex::Timers, scope, &partitions, now)
-        )?;
-        found.extend(timers);
-        let removed = self
-            .remove_known_orphans(found.iter_mut().map(|found| &mut found.due))
-            .await;
-        found.iter_mut().for_each(DueWork::limit_tries);
-        self.core.context.record_recoveries(now);
-        let requests = found.iter().flat_map(|found| self.due_requests(found));
-        let answers = self.request_all(requests.collect(), now).await;
-        let spared: Vec<_> = answers
-            .iter()
-            .flatten()
+    }
+
+    /// Acquires the permits of overdue leases again that continue.
+    async fn reacquire_overdue(&self, answers: &[Result<Answer, EngineError>], now: Timestamp) {
+        let overdue = answers.iter().flatten();
+        let overdue: Vec<_> = overdue
             .flat_map(|answer| &answer.overdue_leases)
             .copied()
             .collect();
-        if !spared.is_empty() {
-            let _held = self.reacquire_permits(&spared, now).await;
+        if !overdue.is_empty() {
+            let _held = self.reacquire_permits(&overdue, now).await;
         }
-        Ok(self.record_answers(found, answers, removed > 0, now))
     }
 
     /// The requests for due workflows.
@@ -227,7 +232,22 @@ impl Engine {
         partitions
     }
 
-    /// The due work of each partition.
+    /// The due work of each partition. Expiries come first because they free memory.
+    async fn find_all_due(
+        &self,
+        scope: SweepScope,
+        partitions: &[Partition],
+        now: Timestamp,
+    ) -> Result<Vec<DueWork>, StoreError> {
+        let (mut found, timers) = tokio::try_join!(
+            self.find_due(TimeIndex::Expiries, scope, partitions, now),
+            self.find_due(TimeIndex::Timers, scope, partitions, now)
+        )?;
+        found.extend(timers);
+        Ok(found)
+    }
+
+    /// The due work of each partition in one index.
     async fn find_due(
         &self,
         which: TimeIndex,
@@ -236,10 +256,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Vec<DueWork>, StoreError> {
         let context = &self.core.context;
-        let operation = match which {
-            TimeIndex::Timers => StoreOperation::Write,
-            TimeIndex::Expiries => StoreOperation::Removal,
-        };
+        let operation = operation_on_due(which);
         let max_tries =
             |partition| scope.max_workflows(&context.store_health, partition, operation);
         let partitions: Vec<_> = partitions
@@ -252,40 +269,65 @@ impl Engine {
         }
         // Quarantined workflows must not displace others.
         let max_rows = MAX_DUE + self.queues().quarantined_workflows();
-        let read = self
-            .store()
-            .due(which, now + LOOKAHEAD, max_rows, &partitions)
-            .await;
-        read.iter()
-            .zip(&partitions)
-            .filter(|(read, _)| read.is_err())
-            .for_each(|(_, &at)| {
-                context.schedule_sweep(at, now + RETRY_AFTER);
-            });
-        let (read, _) = self.split_answers(&partitions, read)?;
-        let mut all = Vec::with_capacity(read.len());
-        for (partition, mut due) in read {
-            let upcoming = due.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
-            upcoming
-                .into_iter()
-                .for_each(|at| context.schedule_sweep(partition, at));
-            let share = max_tries(partition);
-            let is_full = due.iter().filter(|&&(_, at)| at <= now).count()
-                >= if share < MAX_DUE { share } else { max_rows };
-            let number = due.iter().filter(|(_, at)| *at <= now).count();
-            due.retain(|&(id, at)| at <= now && !self.queues().is_quarantined(id));
-            if due.len() < number {
-                context.schedule_sweep(partition, now + RETRY_AFTER);
-            }
-            all.push(DueWork {
+        let read = self.read_due(which, max_rows, &partitions, now).await?;
+        let found = read.into_iter().map(|(partition, due)| {
+            let found = DueWork {
                 partition,
                 index: which,
                 due,
-                max_tries: share,
-                is_full,
-            });
+                max_tries: max_tries(partition),
+                is_full: false,
+            };
+            self.without_upcoming(found, max_rows, now)
+        });
+        Ok(found.collect())
+    }
+
+    /// The rows of partitions that are due soon. Partitions that fail are read again soon.
+    async fn read_due(
+        &self,
+        which: TimeIndex,
+        max_rows: usize,
+        partitions: &[Partition],
+        now: Timestamp,
+    ) -> Result<Vec<(Partition, Vec<(WorkflowId, Timestamp)>)>, StoreError> {
+        let read = self
+            .store()
+            .due(which, now + LOOKAHEAD, max_rows, partitions)
+            .await;
+        for (&partition, read) in partitions.iter().zip(&read) {
+            if read.is_err() {
+                self.core
+                    .context
+                    .schedule_sweep(partition, now + RETRY_AFTER);
+            }
         }
-        Ok(all)
+        Ok(self.split_answers(partitions, read)?.0)
+    }
+
+    /// Keeps the workflows that are due now and not quarantined, and schedules a sweep for the
+    /// others. `max_rows` rows were read.
+    fn without_upcoming(&self, mut found: DueWork, max_rows: usize, now: Timestamp) -> DueWork {
+        let context = &self.core.context;
+        let at = found.partition;
+        let times = || found.due.iter().map(|&(_, at)| at);
+        if let Some(upcoming) = times().filter(|&due| due > now).min() {
+            context.schedule_sweep(at, upcoming);
+        }
+        let number = times().filter(|&due| due <= now).count();
+        let full = if found.max_tries < MAX_DUE {
+            found.max_tries
+        } else {
+            max_rows
+        };
+        found.is_full = number >= full;
+        found
+            .due
+            .retain(|&(id, due)| due <= now && !self.queues().is_quarantined(id));
+        if found.due.len() < number {
+            context.schedule_sweep(at, now + RETRY_AFTER);
+        }
+        found
     }
 
     /// Whether an answer means progress. Failures are collected, so that one message reports them.
@@ -326,6 +368,14 @@ impl Engine {
         let wanted = self.queues().next_queues(named, max_queues);
         let found = self.refill_first(&wanted).await? > 0;
         read.map(|()| found)
+    }
+}
+
+/// The operation of the store that due workflows need.
+fn operation_on_due(index: TimeIndex) -> StoreOperation {
+    match index {
+        TimeIndex::Timers => StoreOperation::Write,
+        TimeIndex::Expiries => StoreOperation::Removal,
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::{
-    Definition, GraphError, JobDefinition, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS, Retry,
-    suggestion,
+    Definition, GraphError, JobDefinition, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS, suggestion,
 };
 use crate::model::{JobIndex, Json};
 
@@ -37,31 +36,28 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
 
 fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
     for (at, job) in jobs.iter().enumerate() {
-        check_name(&job.name, || format!("jobs[{at}].name"))?;
-        check_name(&job.handler, || format!("jobs[{at}].handler"))?;
-        check_name(&job.queue, || format!("jobs[{at}].queue"))?;
-        check_object(job.params.as_ref(), || format!("jobs[{at}].params"))?;
+        let path = |field: &str| format!("jobs[{at}].{field}");
+        check_name(&job.name, || path("name"))?;
+        check_name(&job.handler, || path("handler"))?;
+        check_name(&job.queue, || path("queue"))?;
+        check_object(job.params.as_ref(), || path("params"))?;
         if job.timeout == Some(Duration::ZERO) {
             return Err(GraphError::NoTime {
-                path: format!("jobs[{at}].timeout"),
+                path: path("timeout"),
             });
         }
         for (field, given) in [("retries", job.retry.limit), ("max_lost", job.max_lost)] {
             if given > MAX_RETRIES {
-                return Err(GraphError::TooManyRetries {
-                    path: format!("jobs[{at}].{field}"),
-                    given,
-                });
+                let path = path(field);
+                return Err(GraphError::TooManyRetries { path, given });
             }
         }
-        let Retry {
-            backoff,
-            backoff_max: most,
-            ..
-        } = job.retry;
+        let backoff = job.retry.backoff;
+        let most = job.retry.backoff_max;
         if backoff > most {
+            let path = path("backoff");
             return Err(GraphError::Backoff {
-                path: format!("jobs[{at}].backoff"),
+                path,
                 backoff,
                 most,
             });

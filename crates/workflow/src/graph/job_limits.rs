@@ -19,25 +19,30 @@ pub(crate) struct JobLimits {
     inherited: Box<[u8]>,
 }
 
+/// The number of inherited limits of each job. Empty if no job inherits any.
+fn inherited_counts(resolved_limits: &[Option<ResolvedLimits>]) -> Box<[u8]> {
+    let count = |resolved: &Option<ResolvedLimits>| {
+        resolved
+            .as_ref()
+            .map_or(0, |resolved| resolved.inherited as u8)
+    };
+    let counts = resolved_limits.iter().map(count);
+    if counts.clone().all(|count| count == 0) {
+        return Box::default();
+    }
+    counts.collect()
+}
+
 impl JobLimits {
     /// The limits of each job, in the order of the jobs. `None` if no job has any.
     pub(crate) fn new(resolved_limits: Vec<Option<ResolvedLimits>>) -> Option<Box<Self>> {
-        let mut index_by_limits: HashMap<Arc<Limits>, u32> = HashMap::new();
-        let mut distinct = Vec::new();
-        let mut indexes = Vec::new();
         if resolved_limits.iter().all(Option::is_none) {
             return None;
         }
-        indexes.reserve_exact(resolved_limits.len());
-        let number = |resolved: &Option<ResolvedLimits>| {
-            resolved
-                .as_ref()
-                .map_or(0, |resolved| resolved.inherited as u8)
-        };
-        let mut inherited: Vec<u8> = resolved_limits.iter().map(number).collect();
-        if inherited.iter().all(|inherited| *inherited == 0) {
-            inherited = Vec::new();
-        }
+        let inherited = inherited_counts(&resolved_limits);
+        let mut index_by_limits: HashMap<Arc<Limits>, u32> = HashMap::new();
+        let mut distinct = Vec::new();
+        let mut indexes = Vec::with_capacity(resolved_limits.len());
         for resolved in resolved_limits {
             indexes.push(resolved.map_or(0, |ResolvedLimits { limits, .. }| {
                 *index_by_limits
@@ -51,7 +56,7 @@ impl JobLimits {
         Some(Box::new(Self {
             distinct: distinct.into(),
             indexes: indexes.into(),
-            inherited: inherited.into(),
+            inherited,
         }))
     }
 

@@ -166,31 +166,26 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
         let count = weights.len();
         return wrong("weights".to_owned(), WeightError::TooMany { count });
     }
-    for (
-        at,
-        &Weight {
-            ref entries,
-            weight,
-        },
-    ) in weights.iter().enumerate()
-    {
-        if !(1..=MAX_WEIGHT).contains(&weight) {
-            let path = format!("weights[{at}].weight");
-            return wrong(path, WeightError::Weight { weight });
+    for (at, Weight { entries, weight }) in weights.iter().enumerate() {
+        let path = |field: &str| format!("weights[{at}].{field}");
+        if !(1..=MAX_WEIGHT).contains(weight) {
+            return wrong(path("weight"), WeightError::Weight { weight: *weight });
         }
         let count = entries.len();
         if !(1..=MAX_LIMIT_ENTRIES).contains(&count) {
-            let path = format!("weights[{at}].entries");
-            return wrong(path, WeightError::Entries { count });
+            return wrong(path("entries"), WeightError::Entries { count });
         }
         for (place, (key, value)) in entries.iter().enumerate() {
-            let checked = resolve::check_text(key, "the key", "this")
-                .and_then(|()| resolve::check_text(value, "the value", "this"));
-            checked.map_err(|wrong: LimitError| GraphError::Limit {
-                path: format!("weights[{at}].entries[{place}]"),
+            check_entry(key, value).map_err(|wrong| GraphError::Limit {
+                path: path(&format!("entries[{place}]")),
                 wrong,
             })?;
         }
     }
     Ok(())
+}
+
+fn check_entry(key: &str, value: &str) -> Result<(), LimitError> {
+    resolve::check_text(key, "the key", "this")?;
+    resolve::check_text(value, "the value", "this")
 }

@@ -38,25 +38,23 @@ pub(crate) fn limits(
             sources: Some([&mut params, &mut globals]),
         };
         let resolved = resolver.resolve(&job.limits, &given);
-        resolved.map(Some).map_err(|wrong| match wrong {
-            (None, path, wrong) => GraphError::Limit {
-                path: format!("jobs[{at}].limits{path}"),
-                wrong,
-            },
-            (Some(subject), place, wrong) => {
-                let given = Box::new(InvalidPolicy {
-                    subject,
-                    at: place,
-                    wrong,
-                });
-                GraphError::Policy {
-                    path: format!("jobs[{at}]"),
-                    given,
-                }
-            }
-        })
+        resolved.map(Some).map_err(|wrong| error_of_job(at, wrong))
     });
     Ok(JobLimits::new(each.collect::<Result<_, _>>()?))
+}
+
+/// The error for the limits of the job at a position.
+fn error_of_job(job: usize, error: PolicyErrorAt) -> GraphError {
+    match error {
+        (None, path, wrong) => GraphError::Limit {
+            path: format!("jobs[{job}].limits{path}"),
+            wrong,
+        },
+        (Some(subject), at, wrong) => GraphError::Policy {
+            path: format!("jobs[{job}]"),
+            given: Box::new(InvalidPolicy { subject, at, wrong }),
+        },
+    }
 }
 
 /// Checks limits of a queue or a handler. Values at paths are not known yet.
@@ -82,11 +80,29 @@ pub(crate) struct ResolvedLimits {
 /// A path within the limits of the job, and the error there.
 type LimitErrorAt = (String, LimitError);
 
+/// The queue or handler that a wrong limit belongs to, if not to the job itself, and the error.
+type PolicyErrorAt = (Option<PolicyTarget>, String, LimitError);
+
 struct Resolver<'r, 'json> {
     queue: &'r str,
     /// The sources of the values of paths: the params of the job and the globals. `None` if no job
     /// exists yet.
     sources: Option<[&'r mut LazyJson<'json>; 2]>,
+}
+
+/// The names in a path that begins with `$.`.
+fn names_of_path(path: &str) -> Result<Vec<&str>, LimitError> {
+    let names = path["$.".len()..].split('.').take(MAX_PATH_NAMES + 1);
+    let names: Vec<&str> = names.collect();
+    if names.len() > MAX_PATH_NAMES
+        || names.contains(&"")
+        || path.len() > MAX_LIMIT_TEXT
+        || path.contains(char::is_control)
+    {
+        let text = printable(path);
+        return Err(LimitError::Path { text });
+    }
+    Ok(names)
 }
 
 impl Resolver<'_, '_> {
@@ -96,45 +112,37 @@ impl Resolver<'_, '_> {
         &mut self,
         own: &[LimitDefinition],
         inherited: &[(PolicyTarget, &[LimitDefinition])],
-    ) -> Result<ResolvedLimits, (Option<PolicyTarget>, String, LimitError)> {
-        let own_error = |(path, wrong)| (None, path, wrong);
+    ) -> Result<ResolvedLimits, PolicyErrorAt> {
         let inherited_count = inherited.iter().map(|(_, limits)| limits.len()).sum();
         let count = own.len() + inherited_count;
         if count > MAX_LIMITS {
-            return Err(own_error((
-                String::new(),
-                LimitError::TooMany {
-                    count,
-                    given: inherited_count,
-                },
-            )));
+            let given = inherited_count;
+            return Err((None, String::new(), LimitError::TooMany { count, given }));
         }
         let mut all = Vec::with_capacity(count);
         for (subject, limits) in inherited {
-            let limits = self
-                .resolve_limits(limits)
-                .map_err(|(path, wrong)| (Some(subject.clone()), path, wrong))?;
-            all.extend(limits);
+            all.extend(self.resolve_limits(limits, Some(subject))?);
         }
-        let inherited = if all.is_empty() {
-            0
-        } else {
-            Limits::distinct(all.clone()).len()
-        };
-        all.extend(self.resolve_limits(own).map_err(own_error)?);
+        let inherited = Limits::distinct(all.clone()).len();
+        all.extend(self.resolve_limits(own, None)?);
         let limits = Limits::new(all);
         match limits.max_key_bytes() {
             bytes if bytes > MAX_LIMIT_KEY => {
-                Err(own_error((String::new(), LimitError::TooLong { bytes })))
+                Err((None, String::new(), LimitError::TooLong { bytes }))
             }
             _ => Ok(ResolvedLimits { limits, inherited }),
         }
     }
 
-    fn resolve_limits(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, LimitErrorAt> {
+    /// Resolves limits of the job itself, or of this queue or handler.
+    fn resolve_limits(
+        &mut self,
+        limits: &[LimitDefinition],
+        owner: Option<&PolicyTarget>,
+    ) -> Result<Vec<Limit>, PolicyErrorAt> {
         let limit = |(at, limit): (usize, &LimitDefinition)| {
             self.limit(limit)
-                .map_err(|(path, wrong)| (format!("[{at}].{path}"), wrong))
+                .map_err(|(path, wrong)| (owner.cloned(), format!("[{at}].{path}"), wrong))
         };
         limits.iter().enumerate().map(limit).collect()
     }
@@ -207,36 +215,16 @@ impl Resolver<'_, '_> {
 
     /// The value at a path.
     fn find(&mut self, path: &str) -> Result<String, LimitError> {
-        let names: Vec<&str> = path["$.".len()..]
-            .split('.')
-            .take(MAX_PATH_NAMES + 1)
-            .collect();
-        if names.len() > MAX_PATH_NAMES
-            || names.contains(&"")
-            || path.len() > MAX_LIMIT_TEXT
-            || path.contains(char::is_control)
-        {
-            return Err(LimitError::Path {
-                text: printable(path),
-            });
-        }
-        let missing = || LimitError::Missing {
-            at: path.to_owned(),
-        };
+        let names = names_of_path(path)?;
         let Some(sources) = &mut self.sources else {
             return Ok("x".to_owned());
         };
-        let found = sources
-            .iter_mut()
-            .find_map(|source| source.find(&names))
-            .ok_or_else(missing)?
-            .get();
-        let other = |found| {
-            Err(LimitError::Value {
-                at: path.to_owned(),
-                found,
-            })
+        let at = path.to_owned();
+        let found = sources.iter_mut().find_map(|source| source.find(&names));
+        let Some(found) = found.map(RawValue::get) else {
+            return Err(LimitError::Missing { at });
         };
+        let other = |found| Err(LimitError::Value { at, found });
         match found.as_bytes().first() {
             Some(b'"') => serde_json::from_str(found).or_else(|_| other("not a text of Unicode")),
             Some(b'{') => other("an object"),

@@ -14,34 +14,39 @@ use crate::graph::{
 use crate::machine::{Continuation, ImportedState};
 use crate::model::{Job, JobIndex, JobState, Json, Timestamp};
 
+fn is_too_deep(json: &Json) -> bool {
+    json.depth() > MAX_DEPTH
+}
+
+/// The bound of size or depth that a job exceeds, given the bytes of the globals of its workflow.
+fn excess_of_job(job: &GushJob, globals_bytes: usize) -> Option<String> {
+    let params = json(job.params.as_deref());
+    let output = json(job.output_payload.as_deref());
+    let bytes = |json: &Option<Json>| json.as_ref().map_or(0, |json| json.text().len());
+    if bytes(&params) + globals_bytes > MAX_PARAMS {
+        return Some(format!(
+            "has params and globals of more than {MAX_PARAMS} bytes"
+        ));
+    }
+    if bytes(&output) > MAX_OUTPUT {
+        return Some(format!("has an output of more than {MAX_OUTPUT} bytes"));
+    }
+    let is_deep = params.iter().chain(&output).any(is_too_deep);
+    is_deep.then(|| format!("has JSON that is nested more than {MAX_DEPTH} levels deep"))
+}
+
 /// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
 /// it does not.
 pub(super) fn excess_reason(read: &GushRecord) -> Option<String> {
     const MAX_NAMED_JOBS: usize = 3;
     let globals = json(read.workflow.globals.as_deref());
     let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
-    let too_deep = |json: &Json| json.depth() > MAX_DEPTH;
-    if globals.is_some_and(|globals| too_deep(&globals)) {
+    if globals.as_ref().is_some_and(is_too_deep) {
         return Some(format!(
             "its globals are nested more than {MAX_DEPTH} levels deep"
         ));
     }
-    let wrong = |job: &GushJob| {
-        let params = json(job.params.as_deref());
-        let output = json(job.output_payload.as_deref());
-        let large = params.as_ref().map_or(0, |params| params.text().len()) + bytes > MAX_PARAMS;
-        let found = match output {
-            _ if large => format!("has params and globals of more than {MAX_PARAMS} bytes"),
-            Some(output) if output.text().len() > MAX_OUTPUT => {
-                format!("has an output of more than {MAX_OUTPUT} bytes")
-            }
-            output if params.iter().chain(&output).any(too_deep) => {
-                format!("has JSON that is nested more than {MAX_DEPTH} levels deep")
-            }
-            _ => return None,
-        };
-        Some(format!("job {} {found}", job.name()))
-    };
+    let wrong = |job: &GushJob| Some(format!("job {} {}", job.name(), excess_of_job(job, bytes)?));
     let mut wrong: Vec<String> = read.jobs.iter().filter_map(wrong).collect();
     let more = wrong.len().saturating_sub(MAX_NAMED_JOBS);
     wrong.truncate(MAX_NAMED_JOBS);

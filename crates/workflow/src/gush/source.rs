@@ -148,6 +148,17 @@ fn parse_record(
         Ok(workflow) => workflow,
         Err(error) => return Ok(Err(format!("its JSON cannot be read: {error}"))),
     };
+    Ok(parse_jobs(hashes)?.map(|jobs| GushRecord {
+        workflow,
+        jobs,
+        created_at,
+        expires_at,
+        time_to_live,
+    }))
+}
+
+/// Parses the jobs in these hashes, or says why one cannot be read.
+fn parse_jobs(hashes: &[Outcome]) -> Result<Result<Vec<GushJob>, String>, CommandError> {
     let mut jobs = Vec::new();
     for hash in hashes {
         for value in items(hash.reply()?) {
@@ -157,13 +168,7 @@ fn parse_record(
             }
         }
     }
-    Ok(Ok(GushRecord {
-        workflow,
-        jobs,
-        created_at,
-        expires_at,
-        time_to_live,
-    }))
+    Ok(Ok(jobs))
 }
 
 impl ScannedKeys {

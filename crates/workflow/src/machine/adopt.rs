@@ -37,6 +37,36 @@ pub enum Continuation {
 }
 
 impl Workflow {
+    fn adopt_job(&mut self, index: JobIndex, imported: &Job, now: Timestamp) {
+        self.set_state(index, imported.state, now);
+        let is_ready = imported.state == JobState::Ready;
+        *self.job_mut(index) = Job {
+            ready_at: imported.ready_at.or(is_ready.then_some(now)),
+            ..imported.clone()
+        };
+    }
+
+    /// Starts the workflow at the time at which it was started in another system.
+    fn adopt_start(
+        &mut self,
+        started_at: Timestamp,
+        continuation: Continuation,
+        defaults: RetentionDefaults,
+        now: Timestamp,
+    ) {
+        let meta = self.meta_mut();
+        meta.started_at = Some(started_at);
+        meta.status = match continuation {
+            Continuation::Paused => Status::Paused,
+            Continuation::Continues | Continuation::Halted => Status::Running,
+        };
+        match continuation {
+            Continuation::Continues | Continuation::Paused => self.advance(now),
+            Continuation::Halted => self.recount(),
+        }
+        self.update_status(defaults, now);
+    }
+
     /// Continues the workflow from its state in another system.
     pub(crate) fn adopt(
         &mut self,
@@ -45,15 +75,9 @@ impl Workflow {
         now: Timestamp,
     ) {
         for (index, job) in self.job_indexes().zip(&imported.jobs) {
-            if *job == Job::default() {
-                continue;
+            if *job != Job::default() {
+                self.adopt_job(index, job, now);
             }
-            self.set_state(index, job.state, now);
-            let is_ready = job.state == JobState::Ready;
-            *self.job_mut(index) = Job {
-                ready_at: job.ready_at.or(is_ready.then_some(now)),
-                ..job.clone()
-            };
         }
         for (job, output) in &imported.outputs {
             self.put_output(*job, output);
@@ -64,18 +88,7 @@ impl Workflow {
         let retention = |expires_at: Timestamp| Retention::For(expires_at.since(now));
         self.meta_mut().retention = Some(imported.expires_at.map_or(Retention::Forever, retention));
         if let Some(started_at) = imported.started_at {
-            let meta = self.meta_mut();
-            meta.started_at = Some(started_at);
-            meta.status = if imported.continuation == Continuation::Paused {
-                Status::Paused
-            } else {
-                Status::Running
-            };
-            match imported.continuation {
-                Continuation::Continues | Continuation::Paused => self.advance(now),
-                Continuation::Halted => self.recount(),
-            }
-            self.update_status(defaults, now);
+            self.adopt_start(started_at, imported.continuation, defaults, now);
         }
         if self.meta.status.is_over() {
             let meta = self.meta_mut();

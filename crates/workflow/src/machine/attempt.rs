@@ -7,7 +7,9 @@ use super::{
     lease_expired, lease_lost,
 };
 use crate::graph::OnFailure;
-use crate::model::{AttemptError, Job, JobIndex, JobState, LeaseEnd, Rerun, Status, Timestamp};
+use crate::model::{
+    AttemptError, Job, JobIndex, JobState, Json, LeaseEnd, Rerun, Status, Timestamp,
+};
 
 pub(super) fn claim(
     workflow: &mut Workflow,
@@ -45,6 +47,21 @@ pub(super) fn claim(
     Ok(Effect::Done)
 }
 
+/// Whether a report is a repetition. The token is kept until the next lease, so that a repeated
+/// report gets the same answer.
+fn is_repeated(job: &Job, token: u64, outcome: &Outcome) -> bool {
+    job.token == token && token != 0 && may_result_from(job, outcome)
+}
+
+fn succeed(workflow: &mut Workflow, index: JobIndex, output: Option<&Json>, now: Timestamp) {
+    let output = output.filter(|output| !output.is_null());
+    // A job that runs again after this attempt keeps no output of it.
+    if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
+        workflow.put_output(index, output.text().as_bytes());
+    }
+    workflow.finish(index, JobState::Succeeded, now);
+}
+
 pub(super) fn report(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -53,27 +70,19 @@ pub(super) fn report(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     let job = workflow.job(index);
-    match job.state {
-        JobState::Running { .. } if job.token == token => {}
-        // The token is kept until the next lease, so that a repeated report gets the same answer.
-        _ if job.token == token && token != 0 && may_result_from(job, outcome) => {
-            return Ok(Effect::Already);
-        }
-        _ => return Err(lease_lost(workflow, index, token)),
+    if !job.state.is_running() || job.token != token {
+        return if is_repeated(job, token, outcome) {
+            Ok(Effect::Already)
+        } else {
+            Err(lease_lost(workflow, index, token))
+        };
     }
     // These two outcomes are not reports about the job's own run.
     if !matches!(outcome, Outcome::Crashed(_) | Outcome::NotBegun) {
         workflow.job_mut(index).clear_lost();
     }
     match outcome {
-        Outcome::Succeeded { output } => {
-            let output = output.as_ref().filter(|output| !output.is_null());
-            // A job that runs again after this attempt keeps no output of it.
-            if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
-                workflow.put_output(index, output.text().as_bytes());
-            }
-            workflow.finish(index, JobState::Succeeded, now);
-        }
+        Outcome::Succeeded { output } => succeed(workflow, index, output.as_ref(), now),
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
         Outcome::Returned { pause } | Outcome::Throttled { pause } => {
             return_job(workflow, index, *pause, now);

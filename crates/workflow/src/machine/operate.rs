@@ -153,30 +153,26 @@ pub(super) fn restart(
 ) -> Result<Effect, Refusal> {
     check_started(workflow, "restart jobs of")?;
     let mut rerun = jobs.to_vec();
-    rerun.retain(|&job| as_of.is_none_or(|moment| !has_run_since(workflow, job, moment)));
+    if let Some(moment) = as_of {
+        rerun.retain(|&job| !has_run_since(workflow, job, moment));
+    }
     let chosen = rerun.len();
     if scope == RestartScope::AndDescendants {
         rerun.extend(workflow.graph.descendants(&rerun));
     }
-    if rerun
-        .iter()
-        .all(|&job| workflow.job(job).state == JobState::Waiting)
-    {
+    let refused = |job: &JobIndex, advice| Err(wrong_job(workflow, "restart", *job, advice));
+    let state = |job: &JobIndex| workflow.job(*job).state;
+    if rerun.iter().all(|job| state(job) == JobState::Waiting) {
         // Unreachable and blocked jobs are not about to run. If other jobs of the call have run
         // since, the call is a repetition.
-        let repeated = chosen < jobs.len();
-        let stuck = rerun[..chosen]
-            .iter()
-            .find(|&&job| !repeated && workflow.reachability(job) != Reachability::Open);
-        return stuck.map_or(Ok(Effect::Already), |&job| {
-            Err(wrong_job(workflow, "restart", job, BLOCKED_ADVICE))
-        });
+        let is_stuck = |job: &&JobIndex| workflow.reachability(**job) != Reachability::Open;
+        return match rerun[..chosen].iter().find(is_stuck) {
+            Some(job) if chosen == jobs.len() => refused(job, BLOCKED_ADVICE),
+            _ => Ok(Effect::Already),
+        };
     }
-    if let Some(&job) = rerun
-        .iter()
-        .find(|&&job| workflow.job(job).state.is_active())
-    {
-        return Err(wrong_job(workflow, "restart", job, ACTIVE_ADVICE));
+    if let Some(active) = rerun.iter().find(|job| state(job).is_active()) {
+        return refused(active, ACTIVE_ADVICE);
     }
     run_again(workflow, &rerun, now);
     Ok(Effect::Done)

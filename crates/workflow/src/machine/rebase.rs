@@ -38,10 +38,7 @@ impl Workflow {
         for (index, bytes) in &later.state.jobs {
             let what = || format!("the state of job {index} of workflow {id}");
             if index.index() >= self.jobs.len() {
-                return Err(StoreError::Corrupt {
-                    what: what(),
-                    reason: "its graph has no such job".to_owned(),
-                });
+                return Err(StoreError::corrupt(what(), "its graph has no such job"));
             }
             jobs.push((*index, decode(bytes, what)?));
         }
@@ -60,21 +57,22 @@ impl Workflow {
             self.jobs[index.index()] = job;
             queue.extend(self.correction(index, before));
         }
-        let max_updates = MAX_UPDATES_PER_JOB * self.jobs.len();
-        let mut updates = 0;
+        let mut updates_left = MAX_UPDATES_PER_JOB * self.jobs.len();
         while let Some((job, before, now)) = queue.pop_front() {
-            updates += 1;
-            if updates > max_updates {
+            if updates_left == 0 {
                 return self.recount();
             }
+            updates_left -= 1;
             let graph = std::sync::Arc::clone(&self.graph);
             for &child in graph.children(job) {
                 let child_before = self.outcome_for_children(child);
                 let counts = &mut self.progress[child.index()].parent_counts;
-                before
-                    .into_iter()
-                    .for_each(|outcome| counts.remove(outcome));
-                now.into_iter().for_each(|outcome| counts.add(outcome));
+                if let Some(before) = before {
+                    counts.remove(before);
+                }
+                if let Some(now) = now {
+                    counts.add(now);
+                }
                 queue.extend(self.correction(child, child_before));
             }
         }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{JobProgress, ParentOutcome, PendingChange, Reachability, RuleResult};
-use crate::codec::{DecodedValue, Stamp, StoreError, Stored, StoredState, decode, decode_compact};
+use crate::codec::{Stamp, StoreError, Stored, StoredState, decode, decode_compact};
 use crate::graph::{Graph, allocation_bytes};
 use crate::model::{
     Counts, Job, JobIndex, JobState, LeaseRef, Meta, Rerun, RetentionDefaults, Status, Timestamp,
@@ -42,6 +42,22 @@ pub(crate) struct Workflow {
     pub(crate) in_flight: Option<Box<PendingChange>>,
     /// Writers of states whose ready rows may be missing.
     pub(crate) pending_row_writers: Vec<u32>,
+}
+
+/// Decodes the stored jobs of a workflow into `jobs`.
+fn read_jobs(
+    id: WorkflowId,
+    stored: &[(JobIndex, impl AsRef<[u8]>)],
+    jobs: &mut [Job],
+) -> Result<(), StoreError> {
+    for (index, bytes) in stored {
+        let what = || format!("the state of job {index} of workflow {id}");
+        let Some(job) = jobs.get_mut(index.index()) else {
+            return Err(StoreError::corrupt(what(), "its graph has no such job"));
+        };
+        *job = decode(bytes.as_ref(), what)?;
+    }
+    Ok(())
 }
 
 impl Workflow {
@@ -88,37 +104,20 @@ impl Workflow {
         state: &StoredState,
     ) -> Result<Self, StoreError> {
         let what = || format!("the state of workflow {id}");
-        let DecodedValue {
-            meta,
-            meta_bytes: length,
-            jobs,
-        } = decode_compact(&state.meta, what)?;
-        let small = jobs.is_some();
-        let mut jobs = jobs.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]);
-        if jobs.len() != graph.jobs.len() {
-            let reason = format!(
-                "it has {} jobs, and its graph {}",
-                jobs.len(),
-                graph.jobs.len()
-            );
-            return Err(StoreError::Corrupt {
-                what: what(),
-                reason,
-            });
+        let value = decode_compact(&state.meta, what)?;
+        let small = value.jobs.is_some();
+        let count = graph.jobs.len();
+        let mut jobs = value.jobs.unwrap_or_else(|| vec![Job::default(); count]);
+        if jobs.len() != count {
+            let reason = format!("it has {} jobs, and its graph {count}", jobs.len());
+            return Err(StoreError::corrupt(what(), reason));
         }
-        for (index, bytes) in &state.jobs {
-            let what = || format!("the state of job {index} of workflow {id}");
-            let none = || StoreError::Corrupt {
-                what: what(),
-                reason: "its graph has no such job".to_owned(),
-            };
-            *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
-        }
-        let stored = Some(state.meta[..length].into());
+        read_jobs(id, &state.jobs, &mut jobs)?;
+        let stored = Some(state.meta[..value.meta_bytes].into());
         Ok(Self {
             small,
             pending_row_writers: state.pending_row_writers.clone(),
-            ..Self::assembled(id, graph, meta, jobs.into(), stored)
+            ..Self::assembled(id, graph, value.meta, jobs.into(), stored)
         })
     }
 

@@ -36,6 +36,24 @@ fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format
     was.map_or(format, |(was, _)| was.min(format))
 }
 
+fn timer_move(before: Option<Timestamp>, after: Option<Timestamp>) -> TimerMove {
+    match after {
+        _ if before == after => TimerMove::Unchanged,
+        Some(moment) => TimerMove::To(moment),
+        None => TimerMove::Remove,
+    }
+}
+
+impl PendingChange {
+    /// The outputs, and the encoded errors of attempts.
+    fn take_results(&mut self, format: Format) -> Vec<(ResultField, Vec<u8>)> {
+        let mut results = std::mem::take(&mut self.results);
+        let errors = self.errors.iter();
+        results.extend(errors.map(|(field, error)| (*field, encode(error, format))));
+        results
+    }
+}
+
 impl Workflow {
     /// Jobs that became ready since the last write.
     pub(crate) fn newly_ready(&self) -> &[JobIndex] {
@@ -151,56 +169,64 @@ impl Workflow {
         options: WriteOptions,
         now: Timestamp,
     ) -> Change {
-        let format = options.format;
         let rewrites_all = unwritten.stored_jobs.len() > options.max_inline;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.stored_meta.clone());
-        // A state that is written anew does not list writers with missing rows. A workflow that no
-        // longer runs has no ready rows.
-        let same_status = was
-            .as_ref()
-            .is_some_and(|was| was.status == self.meta.status);
-        if (rewrites_all || !same_status) && !self.pending_row_writers.is_empty() {
-            unwritten.orphan_rows.get_or_insert_default();
-        }
+        self.drop_pending_row_writers(was.as_ref(), &mut unwritten, rewrites_all);
         if expected.is_none() {
             self.small = self.id.is_small();
         }
-        let small = self.small;
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
             let delete = self.deletion(before, &unwritten);
-            return Change {
-                workflow: self.id,
-                expected,
-                small,
-                write: Write::Delete(Box::new(delete)),
-            };
+            return self.change_of(expected, Write::Delete(Box::new(delete)));
         }
         self.meta.version += 1;
         self.meta.writer = writer;
-        let rows = self.row_timing(was.as_ref(), &unwritten, options.max_inline);
-        if rows == RowTiming::AfterState {
-            let due = now + ROWS_TIMEOUT;
-            self.meta.set_timer_by(due);
+        let row_timing = self.row_timing(was.as_ref(), &unwritten, options.max_inline);
+        if row_timing == RowTiming::AfterState {
+            self.meta.set_timer_by(now + ROWS_TIMEOUT);
         }
-        let completed_row_writers = if unwritten.orphan_rows.is_some() {
-            std::mem::take(&mut self.pending_row_writers)
-        } else {
-            Vec::new()
-        };
+        let completed_row_writers = self.completed_row_writers(&unwritten);
         let put = Put {
-            meta: self.encode_meta(expected.as_deref(), &unwritten, format),
-            row_timing: rows,
+            meta: self.encode_meta(expected.as_deref(), &unwritten, options.format),
+            row_timing,
             completed_row_writers,
-            ..self.put(was.as_ref(), &mut unwritten, format, rewrites_all)
+            ..self.put(was.as_ref(), &mut unwritten, options.format, rewrites_all)
         };
         self.in_flight = Some(unwritten);
+        self.change_of(expected, Write::Put(Box::new(put)))
+    }
+
+    /// Takes the writers whose rows the change removes.
+    fn completed_row_writers(&mut self, unwritten: &PendingChange) -> Vec<u32> {
+        match unwritten.orphan_rows {
+            Some(_) => std::mem::take(&mut self.pending_row_writers),
+            None => Vec::new(),
+        }
+    }
+
+    /// A change of the workflow in the form that it is stored in.
+    fn change_of(&self, expected: Option<Vec<u8>>, write: Write) -> Change {
         Change {
             workflow: self.id,
             expected,
-            small,
-            write: Write::Put(Box::new(put)),
+            small: self.small,
+            write,
+        }
+    }
+
+    /// Marks the rows of earlier writers as orphans if a state that is written anew must not list
+    /// these writers: a workflow that no longer runs has no ready rows.
+    fn drop_pending_row_writers(
+        &self,
+        was: Option<&Meta>,
+        unwritten: &mut PendingChange,
+        rewrites_all: bool,
+    ) {
+        let same_status = was.is_some_and(|was| was.status == self.meta.status);
+        if (rewrites_all || !same_status) && !self.pending_row_writers.is_empty() {
+            unwritten.orphan_rows.get_or_insert_default();
         }
     }
 
@@ -261,6 +287,14 @@ impl Workflow {
         }
     }
 
+    fn trail_entry(&self, was: Option<&Meta>) -> TrailEntry {
+        TrailEntry {
+            base: was.map(Meta::stamp),
+            stamp: self.meta.stamp(),
+            job_count: self.jobs.len(),
+        }
+    }
+
     /// The put without the meta.
     fn put(
         &self,
@@ -270,37 +304,22 @@ impl Workflow {
         rewrites_all: bool,
     ) -> Put {
         let orphan_rows = unwritten.orphan_rows.take();
-        let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
-            _ if before == after => TimerMove::Unchanged,
-            Some(moment) => TimerMove::To(moment),
-            None => TimerMove::Remove,
-        };
-        let ready = self.ready_change(was, unwritten);
-        let errors = unwritten
-            .errors
-            .iter()
-            .map(|(field, error)| (*field, encode(error, format)));
+        let stored_times = was.map(|meta| RowTimes {
+            timer: meta.timer,
+            expiry: meta.expires_at,
+        });
+        let before = stored_times.unwrap_or_default();
         let mut put = Put {
             creation: self.creation_record(was, unwritten, format),
             jobs: self.encode_jobs(unwritten, format, rewrites_all),
-            results: std::mem::take(&mut unwritten.results)
-                .into_iter()
-                .chain(errors)
-                .collect(),
+            results: unwritten.take_results(format),
             dropped_results: std::mem::take(&mut unwritten.dropped_results),
-            ready,
+            ready: self.ready_change(was, unwritten),
             index: self.index_change(was),
-            timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
-            expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
-            stored_times: was.map(|meta| RowTimes {
-                timer: meta.timer,
-                expiry: meta.expires_at,
-            }),
-            trail: Some(TrailEntry {
-                base: was.map(Meta::stamp),
-                stamp: self.meta.stamp(),
-                job_count: self.jobs.len(),
-            }),
+            timer: timer_move(before.timer, self.meta.timer),
+            expiry: timer_move(before.expiry, self.meta.expires_at),
+            stored_times,
+            trail: Some(self.trail_entry(was)),
             rewrite_label: rewrites_all.then(|| encode(&self.graph.label, format)),
             ..Put::default()
         };
@@ -397,11 +416,8 @@ impl Workflow {
     }
 
     fn ready_change(&self, was: Option<&Meta>, unwritten: &PendingChange) -> RowChange {
-        let row = |index: JobIndex, job: &Job, status: Status| {
-            ready_row(self.id, index, job, &self.graph, status)
-        };
+        let row = |index, job: &Job, status| ready_row(self.id, index, job, &self.graph, status);
         let status = was.map_or(Status::Pending, |meta| meta.status);
-        let shown = |status| status == Status::Running;
         // Pausing or resuming changes the rows of all jobs. Other changes affect only the rows of
         // changed jobs.
         let mut change = RowChange::default();
@@ -413,16 +429,12 @@ impl Workflow {
                 change.add.extend(after);
             }
         };
-        if shown(status) == shown(self.meta.status) {
+        if (status == Status::Running) == (self.meta.status == Status::Running) {
             let before = unwritten.stored_jobs.iter();
             before.for_each(|(job, was)| compare(*job, was));
         } else {
-            for job in self.job_indexes() {
-                compare(
-                    job,
-                    unwritten.stored_jobs(job).unwrap_or_else(|| self.job(job)),
-                );
-            }
+            let was = |job| unwritten.stored_jobs(job).unwrap_or_else(|| self.job(job));
+            self.job_indexes().for_each(|job| compare(job, was(job)));
         }
         change
     }

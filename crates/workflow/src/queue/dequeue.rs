@@ -6,7 +6,6 @@ use hashbrown::{HashMap, HashSet};
 
 use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
-use super::ready_jobs::lane::MoreRows;
 use super::scheduler::candidates;
 use super::{BlockedLimits, ClaimFilter, LaneKey, PassChange, Queue, QueueCache, StrideScheduler};
 use crate::codec::ReadyKey;
@@ -94,24 +93,16 @@ impl QueueCache {
         let (dequeued, newly_blocked) =
             select_jobs(&by_name, request, limit, &blocked_limits, self.now());
         for (queue, (key, limit)) in newly_blocked {
-            by_name
-                .get_mut(&*queue)
-                .expect("it was just looked at")
-                .ready_jobs
-                .block(&key, &limit, &self.local_partitions);
+            selected_queue(&mut by_name, &queue).ready_jobs.block(
+                &key,
+                &limit,
+                &self.local_partitions,
+            );
             blocked_limits.park(&limit, (queue, key));
         }
         drop(blocked_limits);
-        for DequeuedJob {
-            queue,
-            lane,
-            ready_key,
-        } in &dequeued
-        {
-            by_name
-                .get_mut(&**queue)
-                .expect("it was just looked at")
-                .start_claim(lane, *ready_key);
+        for job in &dequeued {
+            selected_queue(&mut by_name, &job.queue).start_claim(&job.lane, job.ready_key);
         }
         drop(by_name);
         if !dequeued.is_empty() {
@@ -128,33 +119,23 @@ impl QueueCache {
         };
         queue.changes.record(dequeued.ready_key);
         queue.being_claimed.remove(&dequeued.ready_key);
-        if !self
-            .local_partitions
-            .contains(dequeued.workflow().partition())
-        {
+        let partition = dequeued.workflow().partition();
+        if !self.local_partitions.contains(partition) {
             queue.remote_claims.record(end, self.now());
             if end == ClaimEnd::Unknown {
                 // The other jobs of the same read are probably gone, too.
                 queue.ready_jobs.change(&dequeued.lane, |lane| {
                     lane.known_jobs.remote.clear();
-                    lane.more_rows = MoreRows {
-                        remote: true,
-                        ..lane.more_rows
-                    };
+                    lane.more_rows.remote = true;
                 });
             }
         }
-        let partition = dequeued.workflow().partition();
-        match end {
-            ClaimEnd::Leased => {}
-            ClaimEnd::Unknown => {
-                queue.mark_stale(&dequeued.lane, partition, &self.local_partitions)
-            }
-            ClaimEnd::Failed => {
-                queue.mark_stale(&dequeued.lane, partition, &self.local_partitions);
-                queue.must_refill = true;
-                self.refill_needed.notify_one();
-            }
+        if end != ClaimEnd::Leased {
+            queue.mark_stale(&dequeued.lane, partition, &self.local_partitions);
+        }
+        if end == ClaimEnd::Failed {
+            queue.must_refill = true;
+            self.refill_needed.notify_one();
         }
     }
 
@@ -203,6 +184,27 @@ type QueueScheduler<'a> = (StrideScheduler<'a>, usize);
 /// A job that may be dequeued: its dispatch key, the index of its queue's name, and its lane.
 type Candidate = (DispatchKey, (usize, LaneKey));
 
+/// The queue of a job or key that was just selected.
+fn selected_queue<'q>(by_name: &'q mut HashMap<String, Queue>, name: &str) -> &'q mut Queue {
+    by_name.get_mut(name).expect("it was just looked at")
+}
+
+/// Returns at most `limit` candidates. If no requested queue has limits, jobs are preferred that
+/// one write can lease.
+fn selected_candidates(
+    by_name: &HashMap<String, Queue>,
+    names: &[String],
+    schedulers: &mut [QueueScheduler<'_>],
+    limit: usize,
+) -> Vec<Candidate> {
+    let mut queues = names.iter().filter_map(|name| by_name.get(name.as_str()));
+    if queues.any(|queue| queue.ready_jobs.has_limits()) {
+        return next_candidates(schedulers, limit, limit);
+    }
+    let first = next_candidates(schedulers, limit, candidates::candidate_count(limit));
+    candidates::prefer_few_partitions(first, limit)
+}
+
 /// Selects jobs of these queues to be dequeued, and keys that turned out to be blocked.
 fn select_jobs(
     by_name: &HashMap<String, Queue>,
@@ -213,17 +215,7 @@ fn select_jobs(
 ) -> (Vec<DequeuedJob>, Vec<NewlyBlocked>) {
     let mut schedulers = schedulers_for(by_name, request, blocked_limits, now);
     let names = request.queues;
-    // Without limits, jobs are preferred that one write can lease.
-    let without_limits = names
-        .iter()
-        .filter_map(|name| by_name.get(name.as_str()))
-        .all(|queue| !queue.ready_jobs.has_limits());
-    let chosen = if without_limits {
-        let first = next_candidates(&mut schedulers, limit, candidates::candidate_count(limit));
-        candidates::prefer_few_partitions(first, limit)
-    } else {
-        next_candidates(&mut schedulers, limit, limit)
-    };
+    let chosen = selected_candidates(by_name, names, &mut schedulers, limit);
     let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
     let dequeued = chosen
         .into_iter()
@@ -232,15 +224,13 @@ fn select_jobs(
             lane,
             ready_key: dispatch_key.2,
         });
-    let newly_blocked = schedulers
-        .into_iter()
-        .flat_map(|(scheduler, at)| {
-            scheduler
-                .newly_blocked
-                .into_iter()
-                .map(move |newly_blocked| (at, newly_blocked))
+    let newly_blocked = schedulers.into_iter().flat_map(|(scheduler, at)| {
+        let of_queue = scheduler.newly_blocked.into_iter();
+        of_queue.map({
+            let names = &names;
+            move |newly_blocked| (Arc::clone(&names[at]), newly_blocked)
         })
-        .map(|(at, newly_blocked)| (Arc::clone(&names[at]), newly_blocked));
+    });
     (dequeued.collect(), newly_blocked.collect())
 }
 

@@ -262,17 +262,7 @@ impl Queue {
         now: Timestamp,
     ) -> RefillResult {
         let newer = self.changes.end(start.change_count);
-        let mut by_lane = self.rows_by_lane(found);
-        if found.may_cover_other_lanes() {
-            for key in self
-                .ready_jobs
-                .keys()
-                .into_iter()
-                .filter(|key| !found.skipped.contains(key))
-            {
-                by_lane.entry(key).or_default();
-            }
-        }
+        let by_lane = self.rows_by_lane(found);
         self.ready_jobs.mark_incomplete(&found.skipped);
         let mut refilled = RefillResult::default();
         self.skipped_rows = 0;
@@ -316,7 +306,8 @@ impl Queue {
         refilled
     }
 
-    /// Returns the rows that were found, by lane: index of the partition, key, row.
+    /// Returns the rows that were found, by lane: index of the partition, key, row. A known lane
+    /// that the read covered without finding a row has none.
     fn rows_by_lane<'f>(
         &self,
         found: &'f RefillRows,
@@ -329,6 +320,13 @@ impl Queue {
                 if !found.skipped.contains(&key) {
                     by_lane.entry(key).or_default().push((at, parts.key, row));
                 }
+            }
+        }
+        if found.may_cover_other_lanes() {
+            let mut known = self.ready_jobs.keys();
+            known.retain(|key| !found.skipped.contains(key));
+            for key in known {
+                by_lane.entry(key).or_default();
             }
         }
         by_lane

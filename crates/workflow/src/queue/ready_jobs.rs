@@ -5,8 +5,10 @@
 //! keys cannot starve them. Under a key the most urgent and oldest job goes first. A blocked key is
 //! not in the order, so it costs no claim anything.
 
+mod blocking;
 pub(crate) mod known_jobs;
 pub(crate) mod lane;
+mod lane_key;
 mod limit_group;
 
 use std::collections::BTreeSet;
@@ -15,10 +17,11 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashSet};
 
 use self::known_jobs::KnownJobs;
-use self::lane::{Lane, MoreRows};
+use self::lane::{Lane, LaneSummary, MoreRows};
+pub(crate) use self::lane_key::LaneKey;
 pub(super) use self::limit_group::{KeyMemory, LimitGroup};
+use super::LocalPartitions;
 use super::scheduler::weights::Weights;
-use super::{LocalPartitions, UnblockPosition};
 use crate::codec::{ReadyKey, ReadyRow};
 use crate::model::Timestamp;
 
@@ -30,25 +33,6 @@ const MIN_KNOWN_JOBS_PER_LANE: usize = 16;
 /// Number of keys that each queue may have even if the memory for keys is used up. Without it, one
 /// queue could starve the others.
 const RESERVED_KEYS: usize = 32;
-/// The lane of a job in its queue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LaneKey {
-    /// Key of the limits, empty without limits.
-    pub(crate) limits: Arc<str>,
-    /// Handler of the jobs, empty if the store does not record it.
-    pub(crate) handler: Arc<str>,
-}
-
-impl LaneKey {
-    /// The lane of a row. `None` if this version cannot read the row.
-    pub(crate) fn from_row(row: &[u8]) -> Option<Self> {
-        let row = ReadyRow::read(row)?;
-        Some(Self {
-            limits: row.limit_key.into(),
-            handler: row.handler.into(),
-        })
-    }
-}
 
 /// The ready jobs of one queue.
 #[derive(Debug)]
@@ -137,8 +121,7 @@ impl ReadyJobs {
 
     /// Whether the jobs of a key are not blocked.
     pub(super) fn is_runnable(&self, limits: &str) -> bool {
-        self.group(limits)
-            .is_some_and(|group| group.blocked_by.is_none())
+        self.group(limits).is_some_and(|group| !group.is_blocked())
     }
 
     pub(super) fn groups(&self) -> impl Iterator<Item = &LimitGroup> {
@@ -231,51 +214,36 @@ impl ReadyJobs {
             self.limited.get_mut(&key.limits)?
         };
         let was_active = group.is_dispatchable();
-        let was_known = group.known;
-        let lane = match group.lanes.get_mut(&key.handler) {
-            Some(lane) => lane,
-            None if absent == AbsentLane::Ignore => return None,
-            None => group.lanes.entry(Arc::clone(&key.handler)).or_default(),
-        };
-        let before = lane.known_jobs.len();
-        let needed_refill = lane.needs_refill();
-        let result = change(lane);
-        let needs_refill = lane.needs_refill();
-        let now = lane.known_jobs.len();
-        if lane.is_idle() {
-            group.lanes.remove(&key.handler);
-        }
-        group.known = was_known + now - before;
-        self.known = self.known + group.known - was_known;
-        let is_blocked = group.blocked_by.is_some();
-        if is_blocked {
-            self.blocked = self.blocked + group.known - was_known;
-        } else if needed_refill != needs_refill {
-            if needs_refill {
-                _ = self.lanes_to_refill.insert(key.clone())
-            } else {
-                _ = self.lanes_to_refill.remove(key)
-            }
-        }
+        let (result, before, after) = group.change_lane(&key.handler, absent, change)?;
         match (was_active, group.is_dispatchable()) {
             (false, true) => {
                 group.pass = group.pass.max(self.current_pass + group.stride());
-                if !group.key.is_empty() {
-                    self.dispatch_order
-                        .insert((group.pass, Arc::clone(&group.key)));
+                if !key.limits.is_empty() {
+                    self.dispatch_order.insert(group.dispatch_entry());
                 }
             }
-            (true, false) => {
-                _ = self
-                    .dispatch_order
-                    .remove(&(group.pass, Arc::clone(&group.key)))
-            }
+            (true, false) => _ = self.dispatch_order.remove(&group.dispatch_entry()),
             _ => {}
         }
-        if !is_blocked && now != before && !key.limits.is_empty() {
-            self.count_runnable(&key.handler, before, now);
+        self.known = self.known + after.known - before.known;
+        if group.is_blocked() {
+            self.blocked = self.blocked + after.known - before.known;
+        } else {
+            self.record_runnable(key, before, after);
         }
         Some(result)
+    }
+
+    /// Records the change of a lane that is not blocked.
+    fn record_runnable(&mut self, key: &LaneKey, before: LaneSummary, after: LaneSummary) {
+        match (before.needs_refill, after.needs_refill) {
+            (false, true) => _ = self.lanes_to_refill.insert(key.clone()),
+            (true, false) => _ = self.lanes_to_refill.remove(key),
+            _ => {}
+        }
+        if after.known != before.known && !key.limits.is_empty() {
+            self.count_runnable(&key.handler, before.known, after.known);
+        }
     }
 
     fn reserve_key_memory(&mut self, bytes: usize) -> Option<()> {
@@ -325,10 +293,7 @@ impl ReadyJobs {
         now: Timestamp,
     ) -> bool {
         // Blocked jobs take no room from runnable ones.
-        let (known, lanes) = if self
-            .group(&key.limits)
-            .is_some_and(|group| group.blocked_by.is_some())
-        {
+        let (known, lanes) = if self.group(&key.limits).is_some_and(LimitGroup::is_blocked) {
             (
                 self.blocked,
                 self.limited.len().saturating_sub(self.dispatch_order.len()),
@@ -376,46 +341,9 @@ impl ReadyJobs {
         if change == PassChange::Dequeued {
             self.current_pass = clock.max(before);
         }
-        if !limits.is_empty()
-            && self
-                .dispatch_order
-                .remove(&(before, Arc::clone(&group.key)))
-        {
-            self.dispatch_order
-                .insert((group.pass, Arc::clone(&group.key)));
-        }
-    }
-
-    /// Blocks a key: its jobs wait for capacity under a limit.
-    pub(super) fn block(
-        &mut self,
-        key: &str,
-        limit: &Arc<str>,
-        local_partitions: &LocalPartitions,
-    ) {
-        let Some(group) = self.limited.get_mut(key) else {
-            return;
-        };
-        self.dispatch_order
-            .remove(&(group.pass, Arc::clone(&group.key)));
-        let was_runnable = group.blocked_by.replace(Arc::clone(limit)).is_none();
-        if was_runnable {
-            self.blocked += group.known;
-        }
-        let lanes: Vec<(LaneKey, usize)> = group
-            .lane_keys()
-            .map(|(key, lane)| (key, lane.known_jobs.len()))
-            .collect();
-        for (key, number) in &lanes {
-            self.lanes_to_refill.remove(key);
-            if was_runnable && *number > 0 {
-                self.count_runnable(&key.handler, *number, 0);
-            }
-            if self.blocked > MAX_KNOWN_JOBS {
-                self.change(key, |lane| {
-                    lane.forget_after(MIN_KNOWN_JOBS_PER_LANE, local_partitions)
-                });
-            }
+        let was_in_order = (before, Arc::clone(&group.key));
+        if !limits.is_empty() && self.dispatch_order.remove(&was_in_order) {
+            self.dispatch_order.insert(group.dispatch_entry());
         }
     }
 
@@ -427,56 +355,6 @@ impl ReadyJobs {
                 lane.more_rows = MoreRows::ALL
             });
         }
-    }
-
-    /// Returns the lanes whose jobs are blocked by a limit.
-    pub(super) fn blocked_lanes(&self) -> HashSet<LaneKey> {
-        let closed = self
-            .limited
-            .values()
-            .filter(|group| group.blocked_by.is_some());
-        closed
-            .flat_map(|group| group.lane_keys().map(|(key, _)| key))
-            .collect()
-    }
-
-    /// Unblocks a key. Returns the number of its known jobs.
-    pub(super) fn unblock(&mut self, key: &str, position: UnblockPosition) -> usize {
-        let Some(group) = self
-            .limited
-            .get_mut(key)
-            .filter(|group| group.limits.is_some())
-        else {
-            return 0;
-        };
-        if group.blocked_by.take().is_some() {
-            self.blocked -= group.known;
-            self.lanes_to_refill.extend(
-                group
-                    .lane_keys()
-                    .filter(|(_, lane)| lane.needs_refill())
-                    .map(|(key, _)| key),
-            );
-            group.pass = match position {
-                UnblockPosition::First => self.current_pass.saturating_sub(1),
-                UnblockPosition::Last => group.pass.max(self.current_pass + group.stride()),
-            };
-            if group.is_dispatchable() {
-                self.dispatch_order
-                    .insert((group.pass, Arc::clone(&group.key)));
-            }
-            let lanes: Vec<(Arc<str>, usize)> = group
-                .lanes
-                .iter()
-                .map(|(handler, lane)| (Arc::clone(handler), lane.known_jobs.len()))
-                .collect();
-            let known = group.known;
-            for (handler, number) in lanes.into_iter().filter(|(_, number)| *number > 0) {
-                self.count_runnable(&handler, 0, number);
-            }
-            return known;
-        }
-        group.known
     }
 
     /// Sets the weights by which keys take turns from now on.

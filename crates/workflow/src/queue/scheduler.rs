@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
+use super::ready_jobs::lane::Lane;
 use super::{BlockedLimits, ExcludedJobs, LaneKey, LimitGroup, ReadyJobs};
 use crate::model::Timestamp;
 
@@ -24,10 +25,39 @@ pub(super) struct ClaimFilter<'a> {
     pub(super) now: Timestamp,
 }
 
-impl ClaimFilter<'_> {
+impl<'a> ClaimFilter<'a> {
     fn can_run(&self, handler: &str) -> bool {
         self.handlers
             .is_none_or(|handlers| handlers.iter().any(|known| known == handler))
+    }
+
+    /// The jobs of a group that the claim may get, in dispatch order. `None` if no lane has any.
+    fn jobs_of_group(self, group: &'a LimitGroup) -> Option<JobIterator<'a>> {
+        let mut lanes = group
+            .lanes
+            .iter()
+            .filter(|(handler, lane)| !lane.known_jobs.is_empty() && self.can_run(handler))
+            .map(|(handler, lane)| self.jobs_of_lane(handler, lane));
+        let first = lanes.next()?;
+        let jobs: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> = match lanes.next() {
+            None => Box::new(first),
+            Some(second) => Box::new(merge_all(
+                [first, second].into_iter().chain(lanes).collect(),
+            )),
+        };
+        Some(jobs.peekable())
+    }
+
+    /// The jobs of a lane that the claim may get, in dispatch order.
+    fn jobs_of_lane(
+        self,
+        handler: &'a Arc<str>,
+        lane: &'a Lane,
+    ) -> impl Iterator<Item = (DispatchKey, &'a Arc<str>)> + use<'a> {
+        lane.known_jobs
+            .in_dispatch_order(self.now, self.caller_thread)
+            .filter(move |dispatch_key| self.except.allows(&dispatch_key.2))
+            .map(move |dispatch_key| (dispatch_key, handler))
     }
 }
 
@@ -126,58 +156,29 @@ impl<'a> StrideScheduler<'a> {
 
     /// Opens a cursor on the group that is next by its pass, unless one of its limits is blocked.
     fn open_cursor(&mut self) {
-        let unlimited = self.unlimited.filter(|unlimited| {
-            self.unvisited
-                .peek()
-                .is_none_or(|next| unlimited.pass() <= next.pass())
-        });
-        let group = match unlimited {
-            Some(_) => self.unlimited.take(),
-            None => self.unvisited.next(),
+        let Some(group) = self.next_group() else {
+            return;
         };
-        let Some(group) = group else { return };
         if let Some(limit) = self.blocked_limits.first_blocked(&group.limit_names) {
             self.newly_blocked.push((Arc::clone(&group.key), limit));
             return;
         }
-        let ClaimFilter {
-            caller_thread,
-            now,
-            except,
-            ..
-        } = self.filter;
-        let filter = self.filter;
-        let mut lanes = group
-            .lanes
-            .iter()
-            .filter(move |(handler, lane)| !lane.known_jobs.is_empty() && filter.can_run(handler));
-        let jobs_of_lane =
-            move |(handler, lane): (&'a Arc<str>, &'a super::ready_jobs::lane::Lane)| {
-                let allowed = move |dispatch_key: &DispatchKey| except.allows(&dispatch_key.2);
-                lane.known_jobs
-                    .in_dispatch_order(now, caller_thread)
-                    .filter(allowed)
-                    .map(move |dispatch_key| (dispatch_key, handler))
-            };
-        let Some(first) = lanes.next().map(jobs_of_lane) else {
-            return;
-        };
-        let jobs: Box<dyn Iterator<Item = (DispatchKey, &'a Arc<str>)> + 'a> =
-            match lanes.next().map(jobs_of_lane) {
-                None => Box::new(first),
-                Some(second) => Box::new(merge_all(
-                    vec![first, second]
-                        .into_iter()
-                        .chain(lanes.map(jobs_of_lane))
-                        .collect(),
-                )),
-            };
-        self.by_pass
-            .push(Reverse((group.pass(), self.cursors.len())));
-        self.cursors.push(KeyCursor {
-            group,
-            jobs: jobs.peekable(),
-        });
+        if let Some(jobs) = self.filter.jobs_of_group(group) {
+            self.by_pass
+                .push(Reverse((group.pass(), self.cursors.len())));
+            self.cursors.push(KeyCursor { group, jobs });
+        }
+    }
+
+    /// Takes the group that is next by its pass of those without a cursor.
+    fn next_group(&mut self) -> Option<&'a LimitGroup> {
+        let next = self.unvisited.peek();
+        match self.unlimited {
+            Some(unlimited) if next.is_none_or(|next| unlimited.pass() <= next.pass()) => {
+                self.unlimited.take()
+            }
+            _ => self.unvisited.next(),
+        }
     }
 }
 

@@ -114,19 +114,7 @@ impl ChangeNotice {
             .filter(|&due| due != u64::MAX)
             .map(Timestamp::from_micros);
         let by = ServerId(u64::from_be_bytes(*by));
-        let (&number, mut rest) = rest.split_first()?;
-        let mut queues = Vec::new();
-        for _ in 0..if number == u8::MAX { 0 } else { number } {
-            let (&priority, name) = rest.split_first()?;
-            let end = name.iter().position(|&byte| byte == 0)?;
-            queues.push((std::str::from_utf8(&name[..end]).ok()?.to_owned(), priority));
-            rest = &name[end + 1..];
-        }
-        let ready = if number == u8::MAX {
-            ReadyQueues::AllQueues
-        } else {
-            ReadyQueues::Queues(queues)
-        };
+        let (ready, mut rest) = ReadyQueues::read(rest)?;
         let mut claimed = Vec::new();
         while let Some((length, row)) = rest.split_first_chunk() {
             let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
@@ -193,32 +181,24 @@ impl Notifier {
         if !self.has_peers() {
             return None;
         }
-        let (mut ready, mut due, mut claimed) = (
-            ReadyQueues::Queues(Vec::new()),
-            None::<Timestamp>,
-            Vec::new(),
-        );
-        let is_remote = announce_before > 0;
+        let mut ready = ReadyQueues::Queues(Vec::new());
+        let mut due = None;
+        let mut claimed = Vec::new();
         for change in changes {
             let Write::Put(put) = &change.write else {
                 continue;
             };
-            put.ready
-                .add
-                .iter()
+            let added = put.ready.add.iter();
+            added
                 .filter_map(|row| ReadyRow::read(row))
                 .for_each(|row| ready.add(row));
-            if is_remote {
+            if announce_before > 0 {
                 let remaining = MAX_CLAIMED_ROWS.saturating_sub(claimed.len());
                 claimed.extend(put.ready.remove.iter().take(remaining).cloned());
             }
-            for timer_move in [put.timer, put.expiry] {
-                if let TimerMove::To(at) = timer_move
-                    && at.micros() < announce_before
-                {
-                    due = Some(due.map_or(at, |due| due.min(at)));
-                }
-            }
+            let moves = [put.timer, put.expiry].into_iter();
+            let times = moves.filter_map(|timer_move| due_before(timer_move, announce_before));
+            due = due.into_iter().chain(times).min();
         }
         let is_empty =
             ready == ReadyQueues::Queues(Vec::new()) && due.is_none() && claimed.is_empty();
@@ -231,7 +211,31 @@ impl Notifier {
     }
 }
 
+/// The time that a timer moves to, if it is before `end` in microseconds.
+fn due_before(timer_move: TimerMove, end: u64) -> Option<Timestamp> {
+    match timer_move {
+        TimerMove::To(at) if at.micros() < end => Some(at),
+        _ => None,
+    }
+}
+
 impl ReadyQueues {
+    /// Reads the queues at the begin of a text, and returns what follows.
+    fn read(text: &[u8]) -> Option<(Self, &[u8])> {
+        let (&number, mut rest) = text.split_first()?;
+        if number == u8::MAX {
+            return Some((Self::AllQueues, rest));
+        }
+        let mut queues = Vec::new();
+        for _ in 0..number {
+            let (&priority, name) = rest.split_first()?;
+            let end = name.iter().position(|&byte| byte == 0)?;
+            queues.push((std::str::from_utf8(&name[..end]).ok()?.to_owned(), priority));
+            rest = &name[end + 1..];
+        }
+        Some((Self::Queues(queues), rest))
+    }
+
     fn add(&mut self, row: ReadyRow<'_>) {
         let Self::Queues(queues) = self else { return };
         let priority = row.key.priority();

@@ -117,6 +117,26 @@ fn chunk_field(job: JobIndex, number: u64) -> ResultField {
 /// A result to write; `None` removes it.
 pub(super) type ResultWrite = (ResultField, Option<Vec<u8>>);
 
+impl LogExtent {
+    /// Drops the oldest chunks of a log that is too long. Returns their fields.
+    fn drop_oldest<E>(
+        &mut self,
+        job: JobIndex,
+        mut read: impl FnMut(ResultField) -> Result<Option<Vec<u8>>, E>,
+    ) -> Result<Vec<ResultField>, E> {
+        let mut dropped = Vec::new();
+        let (first, next) = &mut self.chunks;
+        while self.bytes > MAX_LOG_BYTES && *first + 1 < *next {
+            let oldest = chunk_field(job, *first);
+            let bytes = read(oldest)?.map_or(0, |oldest| oldest.len() as u64);
+            self.bytes = self.bytes.saturating_sub(bytes);
+            dropped.push(oldest);
+            *first += 1;
+        }
+        Ok(dropped)
+    }
+}
+
 impl EncodedNote {
     fn new(note: &JobNote, store: &Store) -> Self {
         let JobNote {
@@ -183,28 +203,22 @@ impl EncodedNote {
         let mut log = known
             .and_then(|known| LogExtent::read(&known).ok())
             .unwrap_or_default();
-        let (first, next) = &mut log.chunks;
-        let mut latest = if next > first {
-            read(chunk_field(job, *next - 1))?.unwrap_or_default()
+        let mut latest = if log.chunks.1 > log.chunks.0 {
+            read(chunk_field(job, log.chunks.1 - 1))?.unwrap_or_default()
         } else {
             Vec::new()
         };
-        if next == first || latest.len() >= FULL_CHUNK_BYTES {
-            *next += 1;
+        if log.chunks.1 == log.chunks.0 || latest.len() >= FULL_CHUNK_BYTES {
+            log.chunks.1 += 1;
             latest.clear();
         }
         latest.extend_from_slice(&self.entry);
         log.bytes += self.entry.len() as u64;
         log.lines += self.lines;
-        while log.bytes > MAX_LOG_BYTES && *first + 1 < *next {
-            let oldest = chunk_field(job, *first);
-            log.bytes -= read(oldest)?
-                .map_or(0, |oldest| oldest.len() as u64)
-                .min(log.bytes);
+        for oldest in log.drop_oldest(job, &mut read)? {
             writes.push((oldest, None));
-            *first += 1;
         }
-        writes.push((chunk_field(job, *next - 1), Some(latest)));
+        writes.push((chunk_field(job, log.chunks.1 - 1), Some(latest)));
         writes.push((ResultField::Log(job), Some(log.to_string().into_bytes())));
         Ok(writes)
     }

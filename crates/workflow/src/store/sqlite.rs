@@ -165,39 +165,25 @@ impl SqliteStore {
         let presence = Arc::new(presence);
         let depths = Arc::<Depths>::default();
         let (watched, counted) = (Arc::clone(&presence), Arc::clone(&depths));
-        let spawned =
-            |error: std::io::Error| StoreError::unavailable(format!("starting a thread: {error}"));
-        let reader = |name: &str, connection: Connection| {
-            let reads = move |requests: &mut worker::RequestQueue<ReadRequest>| {
-                while let Some(read) = requests.next() {
-                    read(&connection);
-                }
-            };
-            WorkerThread::spawn(name, QUEUE_LENGTH, reads).map_err(spawned)
-        };
         let writes = move |requests: &mut worker::RequestQueue<WriteRequest>| {
             write::run(WriterState::new(&writer, &watched, &counted), requests);
             // The lock is released after the file is closed.
             drop(writer);
             drop(lock);
         };
-        let (mut scans, mut lookups) = (None, None);
-        if let Some([for_lookups, for_scans]) = readers {
-            scans = Some(reader("store-scans", for_scans)?);
-            lookups = Some(reader("store-lookups", for_lookups)?);
-        }
-        let threads = Threads {
-            path: path.to_owned(),
-            presence,
-            depths,
-            scans,
-            lookups,
-            writes: WorkerThread::spawn("store-writes", QUEUE_LENGTH, writes).map_err(spawned)?,
-        };
+        let readers = readers.map(spawn_readers).transpose()?;
+        let (scans, lookups) = readers.unzip();
         Ok(Self {
             partitions,
             schema,
-            threads: Arc::new(threads),
+            threads: Arc::new(Threads {
+                path: path.to_owned(),
+                presence,
+                depths,
+                scans,
+                lookups,
+                writes: spawn("store-writes", writes)?,
+            }),
             shared_tables: SharedTables::default(),
         })
     }
@@ -381,6 +367,34 @@ impl SqliteStore {
             writes,
         }
     }
+}
+
+fn spawn<J: Send + 'static>(
+    name: &str,
+    run: impl FnOnce(&mut worker::RequestQueue<J>) + Send + 'static,
+) -> Result<WorkerThread<J>, StoreError> {
+    let failed = |error| StoreError::unavailable(format!("starting a thread: {error}"));
+    WorkerThread::spawn(name, QUEUE_LENGTH, run).map_err(failed)
+}
+
+/// Starts a thread for scans and one for lookups, each with its own connection.
+fn spawn_readers(
+    [for_lookups, for_scans]: [Connection; 2],
+) -> Result<(WorkerThread<ReadRequest>, WorkerThread<ReadRequest>), StoreError> {
+    let reader = |name, connection: Connection| {
+        spawn(
+            name,
+            move |requests: &mut worker::RequestQueue<ReadRequest>| {
+                while let Some(read) = requests.next() {
+                    read(&connection);
+                }
+            },
+        )
+    };
+    Ok((
+        reader("store-scans", for_scans)?,
+        reader("store-lookups", for_lookups)?,
+    ))
 }
 
 impl From<rusqlite::Error> for StoreError {

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::compare::{KEYS, Traffic};
 use crate::figures::Table;
 use crate::machine::{Meter, Store, Testbed};
-use crate::workflow::{ApiClient, graphs, run_all_jobs};
+use crate::workflow::{ApiClient, graphs};
 
 /// Number of two-job workflows that are created and executed for each second of a turn.
 const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
@@ -93,13 +93,12 @@ async fn workflows(
     time: Duration,
     table: &mut Table,
 ) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     // The first request registers the workflow's name.
-    api.create_many(&graphs::pair("manual"), WORKFLOWS_PER_REQUEST)
-        .await?;
-    let requests =
-        (time.as_secs_f64() * WORKFLOWS_PER_SECOND / WORKFLOWS_PER_REQUEST as f64).ceil() as usize;
-    let workflows = requests * WORKFLOWS_PER_REQUEST;
+    let unstarted = graphs::pair("manual");
+    api.create_many(&unstarted, WORKFLOWS_PER_REQUEST).await?;
+    let workflows = (time.as_secs_f64() * WORKFLOWS_PER_SECOND).ceil() as usize;
+    let workflows = workflows.next_multiple_of(WORKFLOWS_PER_REQUEST);
     let mut meter = Meter::start(testbed)?;
     let mut read = |unit: &str, count: usize| {
         let spent = meter.read()?;
@@ -110,13 +109,20 @@ async fn workflows(
     };
     api.create_many(&graphs::pair("now"), workflows).await?;
     read("workflow created", workflows)?;
-    run_all_jobs(&[testbed.server.api()], workflows * 2).await?;
+    testbed.run_all_jobs(workflows * 2).await?;
     read("job", workflows * 2)?;
-    let (start, mut pages) = (Instant::now(), 0);
+    let pages = read_pages(&mut api, time).await?;
+    read("page of 100", pages)
+}
+
+/// Reads pages for `time` and returns their number.
+async fn read_pages(api: &mut ApiClient, time: Duration) -> Result<usize> {
+    let start = Instant::now();
+    let mut pages = 0;
     while pages == 0 || start.elapsed() < time {
         let page = api.get("/v1/workflows?limit=100").await?;
         ensure!(page.len() > 100 * 50, "not a page of a hundred");
         pages += 1;
     }
-    read("page of 100", pages)
+    Ok(pages)
 }

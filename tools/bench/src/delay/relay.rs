@@ -104,13 +104,17 @@ impl Relay {
                 }
                 self.handle(event.data.u64(), event.flags)?;
             }
-            let now = Instant::now();
-            while let Some(&Reverse((_, id))) =
-                self.timers.peek().filter(|Reverse((at, _))| *at <= now)
-            {
-                self.timers.pop();
-                self.pump(id);
-            }
+            self.pump_due();
+        }
+    }
+
+    /// Moves the bytes whose delay is over.
+    fn pump_due(&mut self) {
+        let now = Instant::now();
+        while let Some(&Reverse((_, id))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now)
+        {
+            self.timers.pop();
+            self.pump(id);
         }
     }
 

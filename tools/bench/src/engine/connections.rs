@@ -15,7 +15,6 @@ use clap::Args;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Address, Config, ConnectPace};
 
-use crate::delay::DelayProxy;
 use crate::figures::{Table, duration};
 use crate::machine::pin::{self, Core};
 use crate::scenario::{RunOptions, Scenario};
@@ -57,9 +56,7 @@ impl Scenario for Connections {
     async fn measure(&self, options: &RunOptions) -> anyhow::Result<Vec<Table>> {
         let redis = RedisServer::start().await;
         pin::process(redis.pid(), Core::Servers)?;
-        pin::current_thread(Core::Servers)?;
-        let far = DelayProxy::start(&[([127, 0, 0, 1], redis.port()).into()], self.one_way)?;
-        pin::current_thread(Core::Load)?;
+        let far = pin::proxies(&[([127, 0, 0, 1], redis.port()).into()], self.one_way)?;
         let labels = ["in flight, most", "connections, most", "policy"];
         let mut table = Table::new("connections", &labels);
         for _ in options.rounds("connections") {

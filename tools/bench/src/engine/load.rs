@@ -8,7 +8,8 @@ use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::figures::{Answer, Calls};
-use crate::load::{CallSchedule, Session};
+use crate::load::Session;
+use crate::scenario::RunOptions;
 
 /// Timeout of a call: longer than any measured time. A call that takes as long counts as failed.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +41,23 @@ pub(crate) struct EngineCalls {
 }
 
 impl EngineLoad {
+    /// Creates a closed loop for a turn.
+    pub(crate) fn new(
+        config: Config,
+        design: Design,
+        callers: usize,
+        options: &RunOptions,
+    ) -> Self {
+        Self {
+            config,
+            design,
+            callers,
+            rate: None,
+            warmup: options.warmup(),
+            duration: options.turn,
+        }
+    }
+
     /// Adds to the counters that `keys` draws for each call, on the current thread. Calls in
     /// progress at the end are not counted.
     pub(crate) async fn run(self, keys: impl Fn() -> Vec<String> + 'static) -> Result<EngineCalls> {
@@ -56,25 +74,12 @@ impl EngineLoad {
     ) -> Result<EngineCalls> {
         // The client learns the topology of a cluster before the schedule begins.
         self.design.call(client, &keys()).await;
-        let session = Session::new(match self.rate {
-            Some(rate) => CallSchedule::open(rate, Instant::now()),
-            None => CallSchedule::closed(None),
-        });
-        let (design, keys) = (self.design, Rc::new(keys));
+        let session = Session::new(self.rate, None);
+        let keys = Rc::new(keys);
         let mut tasks = JoinSet::new();
         for _ in 0..self.callers {
-            let (client, session, keys) = (client.clone(), Rc::clone(&session), Rc::clone(&keys));
-            tasks.spawn_local(async move {
-                while let Some(due) = session.schedule.next().await {
-                    let answer = design.call(&client, &keys()).await;
-                    session.count(answer, due.elapsed());
-                    // A refusal returns at once: a caller that continued would starve the task that
-                    // ends it.
-                    if answer != Answer::Ok {
-                        return;
-                    }
-                }
-            });
+            let (client, session) = (client.clone(), session.clone());
+            tasks.spawn_local(self.design.call_on_schedule(client, session, keys.clone()));
         }
         let stats = || Ok(client.stats());
         let span = session
@@ -90,7 +95,23 @@ impl EngineLoad {
 }
 
 impl Design {
-    pub(crate) const ALL: [Self; 2] = [Self::SerialByKey, Self::ParallelByNode];
+    /// Calls until the schedule ends or a call fails.
+    async fn call_on_schedule(
+        self,
+        client: Client,
+        session: Rc<Session>,
+        keys: Rc<impl Fn() -> Vec<String>>,
+    ) {
+        while let Some(due) = session.schedule.next().await {
+            let answer = self.call(&client, &keys()).await;
+            session.count(answer, due.elapsed());
+            // A refusal returns at once: a caller that continued would starve the task that ends
+            // it.
+            if answer != Answer::Ok {
+                return;
+            }
+        }
+    }
 
     /// Adds to counters, with their expiry, as a rate limiter counts.
     async fn call(self, client: &Client, keys: &[String]) -> Answer {

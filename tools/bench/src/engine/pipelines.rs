@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::load::{Design, EngineLoad};
-use crate::figures::{Latency, Table, duration};
+use crate::figures::{Latency, RowFigures, Table, duration};
 use crate::machine::{Cores, DelayedCluster};
 use crate::scenario::{RunOptions, Scenario};
 
@@ -42,6 +42,9 @@ struct LoadCase {
     keys: usize,
     /// `None` is without proxies and without a schedule.
     one_way: Option<Duration>,
+    callers: usize,
+    /// Calls a second over all callers.
+    rate: Option<f64>,
 }
 
 impl Scenario for Pipelines {
@@ -51,64 +54,90 @@ impl Scenario for Pipelines {
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
         let cluster = DelayedCluster::start(PRIMARIES, Cores::Separate).await?;
-        let cell = |keys, one_way| LoadCase { keys, one_way };
-        let mut cells = KEYS.map(|keys| cell(keys, Some(self.one_way))).to_vec();
-        cells.extend(FURTHER_DELAYS.map(|delay| cell(5, Some(Duration::from_millis(delay)))));
+        let mut cases = KEYS.map(|keys| self.scheduled(keys, self.one_way)).to_vec();
+        cases.extend(FURTHER_DELAYS.map(|delay| self.scheduled(5, Duration::from_millis(delay))));
         let mut table = Table::new("pipelines", &["keys", "one way"]);
         for _ in options.rounds("pipelines") {
-            for cell in &cells {
-                self.turn(options, *cell, &cluster, &mut table).await?;
+            for case in &cases {
+                case.turn(options, &cluster, &mut table).await?;
             }
         }
         cluster.check()?;
         cluster.bypass_proxies().await?;
+        let saturated = LoadCase {
+            keys: 5,
+            one_way: None,
+            callers: self.callers,
+            rate: None,
+        };
         for _ in options.rounds("pipelines, saturated") {
-            self.turn(options, cell(5, None), &cluster, &mut table)
-                .await?;
+            saturated.turn(options, &cluster, &mut table).await?;
         }
         Ok(vec![table])
     }
 }
 
 impl Pipelines {
+    /// Returns a load with a schedule.
+    fn scheduled(&self, keys: usize, one_way: Duration) -> LoadCase {
+        LoadCase {
+            keys,
+            one_way: Some(one_way),
+            callers: 1_024,
+            rate: Some(self.rate),
+        }
+    }
+}
+
+impl LoadCase {
+    /// Measures both designs and adds their row.
     async fn turn(
         &self,
         options: &RunOptions,
-        cell: LoadCase,
         cluster: &DelayedCluster,
         table: &mut Table,
     ) -> Result<()> {
-        cluster.proxy().set_delay(cell.one_way.unwrap_or_default());
-        let one_way = cell.one_way.map(|time| format!("{time:?}"));
-        let mut row = table.row(&[&cell.keys, &one_way.as_deref().unwrap_or("none")]);
-        let mut latencies = Vec::new();
-        for design in Design::ALL {
-            let load = EngineLoad {
-                config: cluster.config(),
-                design,
-                callers: cell.one_way.map_or(self.callers, |_| 1_024),
-                rate: cell.one_way.map(|_| self.rate),
-                warmup: options.warmup(),
-                duration: options.turn,
-            };
-            let tags = cluster.tags()[..cell.keys].to_vec();
-            let key = |tag: &String| format!("{tag}{}", fastrand::u16(..1_000));
-            let (busy, time) = (cluster.redis_time()?, load.warmup + load.duration);
-            let measured = load.run(move || tags.iter().map(key).collect()).await?;
-            let busy = cluster.redis_time()? - busy;
-            let latency = measured.calls.latency()?;
-            let name = design.name();
-            latency.add_to(&mut row, &format!(", {name}"));
-            let share = 100.0 * busy.as_secs_f64() / time.as_secs_f64();
-            row.add(&format!("Redis core %, {name}"), 0, [share]);
-            let commands = measured.commands_per_write;
-            row.add(&format!("commands/write, {name}"), 1, [commands]);
-            latencies.push(latency);
-        }
-        let times = |figure: fn(&Latency) -> f64| figure(&latencies[0]) / figure(&latencies[1]);
-        row.add("mean, times", 2, [times(|latency| latency.mean_ms)]);
-        row.add("p99, times", 2, [times(|latency| latency.p99_ms)]);
+        cluster.proxy().set_delay(self.one_way.unwrap_or_default());
+        let one_way = self.one_way.map(|time| format!("{time:?}"));
+        let mut row = table.row(&[&self.keys, &one_way.as_deref().unwrap_or("none")]);
+        let serial = self.measure(Design::SerialByKey, options, cluster, &mut row);
+        let serial = serial.await?;
+        let parallel = self.measure(Design::ParallelByNode, options, cluster, &mut row);
+        let parallel = parallel.await?;
+        row.add("mean, times", 2, [serial.mean_ms / parallel.mean_ms]);
+        row.add("p99, times", 2, [serial.p99_ms / parallel.p99_ms]);
         Ok(())
+    }
+
+    /// Measures one design and adds its figures to the row.
+    async fn measure(
+        &self,
+        design: Design,
+        options: &RunOptions,
+        cluster: &DelayedCluster,
+        row: &mut RowFigures<'_>,
+    ) -> Result<Latency> {
+        let load = EngineLoad {
+            rate: self.rate,
+            ..EngineLoad::new(cluster.config(), design, self.callers, options)
+        };
+        let tags = cluster.tags()[..self.keys].to_vec();
+        let key = |tag: &String| format!("{tag}{}", fastrand::u16(..1_000));
+        let time = load.warmup + load.duration;
+        let before = cluster.redis_time()?;
+        let measured = load.run(move || tags.iter().map(key).collect()).await?;
+        let busy = cluster.redis_time()? - before;
+        let latency = measured.calls.latency()?;
+        let name = design.name();
+        latency.add_to(row, &format!(", {name}"));
+        let share = 100.0 * busy.as_secs_f64() / time.as_secs_f64();
+        row.add(&format!("Redis core %, {name}"), 0, [share]);
+        row.add(
+            &format!("commands/write, {name}"),
+            1,
+            [measured.commands_per_write],
+        );
+        Ok(latency)
     }
 }
 

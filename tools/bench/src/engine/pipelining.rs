@@ -62,13 +62,7 @@ impl Scenario for Pipelining {
         let redis = RedisServer::start().await;
         pin::process(redis.pid(), Core::Servers)?;
         pin::current_thread(Core::Load)?;
-        let mut benchmarks = Vec::new();
-        for command in [RedisCommand::Set, RedisCommand::Incr] {
-            for &depth in &self.depths {
-                benchmarks
-                    .push(RedisBenchmark::new(&redis, command, 1, depth).lasting(options.turn)?);
-            }
-        }
+        let benchmarks = self.benchmarks(&redis, options.turn)?;
         let many = RedisBenchmark::new(&redis, RedisCommand::Incr, 50, 1).lasting(options.turn)?;
         let mut table = Table::new("pipelining", &["command", "P, callers"]);
         let mut single = Table::new("single", &["INCR, one command in each write"]);
@@ -83,6 +77,20 @@ impl Scenario for Pipelining {
             measure_single(&redis, &many, options.turn / 4, &mut single).await?;
         }
         Ok(vec![table, single])
+    }
+}
+
+impl Pipelining {
+    /// Returns a run of redis-benchmark for each command and depth.
+    fn benchmarks(&self, redis: &RedisServer, time: Duration) -> Result<Vec<RedisBenchmark>> {
+        let mut benchmarks = Vec::new();
+        for command in [RedisCommand::Set, RedisCommand::Incr] {
+            for &depth in &self.depths {
+                let benchmark = RedisBenchmark::new(redis, command, 1, depth);
+                benchmarks.push(benchmark.lasting(time)?);
+            }
+        }
+        Ok(benchmarks)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::load::keys::{Distribution, KeyStream};
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
 const KEY_DIGITS: usize = 10;
+const FRAME_HEADER_BYTES: usize = 5;
 /// Bytes of one allocation: some thousand bodies.
 const ARENA_BYTES: usize = 256 * 1024;
 
@@ -58,31 +59,21 @@ impl BodyFactory {
             shape.descriptors > 0,
             "a request needs at least one descriptor"
         );
-        let mut message = Vec::new();
-        put_bytes(&mut message, 1, shape.domain.as_bytes());
-        let mut digits = Vec::with_capacity(usize::from(shape.descriptors));
+        // A gRPC frame: not compressed, length, message.
+        let mut template = vec![0; FRAME_HEADER_BYTES];
+        put_bytes(&mut template, 1, shape.domain.as_bytes());
+        let mut digits = Vec::new();
         for position in 0..shape.descriptors {
-            let value = format!("{position:03}-{:0KEY_DIGITS$}", 0);
-            let mut entry = Vec::new();
-            put_bytes(&mut entry, 1, shape.key.as_bytes());
-            put_bytes(&mut entry, 2, value.as_bytes());
-            let mut descriptor = Vec::new();
-            put_bytes(&mut descriptor, 1, &entry);
-            put_bytes(&mut message, 2, &descriptor);
-            digits.push(message.len() - KEY_DIGITS);
+            put_bytes(&mut template, 2, &descriptor(&shape.key, position));
+            digits.push(template.len() - KEY_DIGITS);
         }
         if shape.hits > 0 {
-            message.push(3 << 3);
-            prost::encoding::encode_varint(u64::from(shape.hits), &mut message);
+            template.push(3 << 3);
+            prost::encoding::encode_varint(u64::from(shape.hits), &mut template);
         }
-        let length =
-            u32::try_from(message.len()).context("the request does not fit a gRPC frame")?;
-        // A gRPC frame: not compressed, length, message.
-        let mut template = vec![0];
-        template.extend_from_slice(&length.to_be_bytes());
-        let offset = template.len();
-        template.extend_from_slice(&message);
-        digits.iter_mut().for_each(|position| *position += offset);
+        let length = u32::try_from(template.len() - FRAME_HEADER_BYTES)
+            .context("the request does not fit a gRPC frame")?;
+        template[1..FRAME_HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
         Ok(Self {
             template,
             digits,
@@ -111,6 +102,17 @@ impl BodyFactory {
 pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
     let mut keys = KeyStream::new(Distribution::Sequence, 1, 0.0, 0);
     Ok(BodyFactory::new(shape)?.next(&mut keys))
+}
+
+/// Returns an encoded descriptor, which ends with the digits of its key.
+fn descriptor(key: &str, position: u16) -> Vec<u8> {
+    let value = format!("{position:03}-{:0KEY_DIGITS$}", 0);
+    let mut entry = Vec::new();
+    put_bytes(&mut entry, 1, key.as_bytes());
+    put_bytes(&mut entry, 2, value.as_bytes());
+    let mut descriptor = Vec::new();
+    put_bytes(&mut descriptor, 1, &entry);
+    descriptor
 }
 
 fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use super::report;
@@ -60,30 +60,11 @@ pub(crate) struct LoadArguments {
 
 /// Runs the load and prints its figures. Fails if no request was answered.
 pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
-    if arguments
-        .rate
-        .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
-    {
-        bail!("--rate must be more than zero");
-    }
     let server = match arguments.pid {
         Some(pid) => Some(Process(pid)),
         None => Process::listening_on(&arguments.address).ok(),
     };
-    let load = Load {
-        connections: arguments.connections,
-        streams: arguments.streams,
-        keys: KeyStream::new(
-            arguments.distribution,
-            arguments.keys,
-            arguments.zipf_exponent,
-            arguments.seed,
-        ),
-        rate: arguments.rate,
-        requests: arguments.requests,
-        warmup: arguments.warmup,
-        ..Load::new(arguments.address, arguments.shape, arguments.duration)
-    };
+    let load = arguments.load()?;
     let measured = load.run(server).await?;
     let resident_bytes = server.map(Process::resident_bytes).transpose()?;
     let figures = report::to_json(&measured, resident_bytes);
@@ -96,8 +77,28 @@ pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
         std::fs::write(&path, text)
             .with_context(|| format!("could not write {}", path.display()))?;
     }
-    if measured.calls.answers.decisions() == 0 {
-        bail!("no request was answered with a decision");
-    }
+    let decisions = measured.calls.answers.decisions();
+    ensure!(decisions > 0, "no request was answered with a decision");
     Ok(())
+}
+
+impl LoadArguments {
+    /// Fails if the rate is not more than zero.
+    fn load(&self) -> anyhow::Result<Load> {
+        let is_valid = |rate: f64| rate.is_finite() && rate > 0.0;
+        ensure!(
+            self.rate.is_none_or(is_valid),
+            "--rate must be more than zero"
+        );
+        let keys = KeyStream::new(self.distribution, self.keys, self.zipf_exponent, self.seed);
+        Ok(Load {
+            connections: self.connections,
+            streams: self.streams,
+            keys,
+            rate: self.rate,
+            requests: self.requests,
+            warmup: self.warmup,
+            ..Load::new(self.address.clone(), self.shape.clone(), self.duration)
+        })
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
@@ -11,7 +11,6 @@ use tokio::task::{JoinSet, LocalSet};
 use super::body::{BodyFactory, Shape};
 use super::connection;
 use super::keys::{Distribution, KeyStream};
-use super::schedule::CallSchedule;
 use super::session::Session;
 use crate::figures::Calls;
 use crate::machine::{Address, Cost, Process};
@@ -83,25 +82,17 @@ impl Load {
     }
 
     async fn measure(self, server: Option<Process>) -> Result<LoadResult> {
-        let request = http::Request::post(format!("http://{}{PATH}", self.address.authority()))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .body(())
-            .context("could not build the request")?;
-        let session = Session::new(match self.rate {
-            Some(rate) => CallSchedule::open(rate, Instant::now()),
-            None => CallSchedule::closed(self.requests),
-        });
+        let session = Session::new(self.rate, self.requests);
         let run = Rc::new(SharedLoad {
-            session: Rc::clone(&session),
+            session: session.clone(),
             bodies: RefCell::new((BodyFactory::new(&self.shape)?, self.keys)),
+            request: request(&self.address)?,
             address: self.address,
             streams: self.streams,
-            request,
         });
         let mut tasks = JoinSet::new();
         for _ in 0..self.connections {
-            tasks.spawn_local(connection::drive(Rc::clone(&run)));
+            tasks.spawn_local(connection::drive(run.clone()));
         }
         let costs = || {
             let server = server.map(Process::cost).transpose()?;
@@ -110,7 +101,8 @@ impl Load {
         let span = session
             .measure(tasks, self.warmup, self.duration, costs)
             .await?;
-        let ((server_before, own_before), (server_after, own_after)) = (span.before, span.after);
+        let (server_before, own_before) = span.before;
+        let (server_after, own_after) = span.after;
         let server = server_after.zip(server_before);
         Ok(LoadResult {
             calls: span.calls,
@@ -118,4 +110,13 @@ impl Load {
             server: server.map(|(after, before)| after - before),
         })
     }
+}
+
+/// Returns the head of all requests.
+fn request(address: &Address) -> Result<http::Request<()>> {
+    http::Request::post(format!("http://{}{PATH}", address.authority()))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())
+        .context("could not build the request")
 }

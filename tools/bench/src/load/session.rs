@@ -28,7 +28,12 @@ pub(crate) struct Span<T> {
 }
 
 impl Session {
-    pub(crate) fn new(schedule: CallSchedule) -> Rc<Self> {
+    /// Creates a session of `rate` calls a second, or of a closed loop of at most `requests`.
+    pub(crate) fn new(rate: Option<f64>, requests: Option<u64>) -> Rc<Self> {
+        let schedule = match rate {
+            Some(rate) => CallSchedule::open(rate, Instant::now()),
+            None => CallSchedule::closed(requests),
+        };
         let answers = RefCell::new(AnswerCounts::new());
         Rc::new(Self { schedule, answers })
     }
@@ -46,7 +51,7 @@ impl Session {
         duration: Duration,
         totals: impl Fn() -> Result<T>,
     ) -> Result<Span<T>> {
-        let session = Rc::clone(self);
+        let session = self.clone();
         let mut schedule = JoinSet::new();
         schedule.spawn_local(async move { session.schedule.release_due().await });
         // Without a warm-up no task has run yet: a number of requests is then counted in full.
@@ -62,17 +67,16 @@ impl Session {
         }
         let elapsed = start.elapsed();
         let after = totals()?;
-        let (answers, behind) = (self.answers.borrow().clone(), self.schedule.behind());
+        let calls = Calls {
+            answers: self.answers.borrow().clone(),
+            elapsed,
+            behind: self.schedule.behind(),
+        };
         if let Some(Ok(kept)) = schedule.try_join_next() {
             kept?;
         }
         tasks.shutdown().await;
         schedule.shutdown().await;
-        let calls = Calls {
-            answers,
-            elapsed,
-            behind,
-        };
         Ok(Span {
             calls,
             before,

@@ -42,16 +42,14 @@ impl DelayedCluster {
             .iter()
             .map(|server| ([127, 0, 0, 1], server.port()).into())
             .collect();
-        if cores == Cores::Separate {
+        let proxy = if cores == Cores::Separate {
             for server in cluster.servers() {
                 pin::process(server.pid(), Core::Servers)?;
             }
-            pin::current_thread(Core::Servers)?;
-        }
-        let proxy = DelayProxy::start(&servers, Duration::ZERO)?;
-        if cores == Cores::Separate {
-            pin::current_thread(Core::Load)?;
-        }
+            pin::proxies(&servers, Duration::ZERO)?
+        } else {
+            DelayProxy::start(&servers, Duration::ZERO)?
+        };
         let far = Self {
             redis: cluster,
             proxy,

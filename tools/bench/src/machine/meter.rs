@@ -87,7 +87,7 @@ impl MeasuredCost {
 impl TestbedTotals {
     /// Reads all totals except the counts.
     fn read(testbed: &Testbed) -> Result<Self> {
-        let redis = testbed.redis.as_ref();
+        let redis = testbed.redis();
         let time = redis.map(|redis| Process(redis.pid()).main_thread_time());
         Ok(Self {
             at: Instant::now(),
@@ -99,7 +99,7 @@ impl TestbedTotals {
 }
 
 fn counts(testbed: &Testbed) -> Option<[u64; 3]> {
-    let text = testbed.redis.as_ref()?.raw("INFO all");
+    let text = testbed.redis()?.raw("INFO all");
     let names = [
         "total_commands_processed",
         "total_reads_processed",

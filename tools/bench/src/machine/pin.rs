@@ -3,9 +3,14 @@
 //! On two cores the scheduler's choices cost more than the measured difference. So servers and
 //! their proxy stay on one core, and load on another. On a machine with one core nothing is pinned.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::delay::DelayProxy;
 
 /// One of the first two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +30,14 @@ pub(crate) fn current_thread(core: Core) -> Result<()> {
 pub(crate) fn process(pid: u32, core: Core) -> Result<()> {
     let pid = Pid::from_raw(pid as i32).context("a process has an id")?;
     pin(Some(pid), core)
+}
+
+/// Starts proxies on the core of the servers, and leaves the current thread on that of the load.
+pub(crate) fn proxies(servers: &[SocketAddr], one_way: Duration) -> Result<DelayProxy> {
+    current_thread(Core::Servers)?;
+    let proxy = DelayProxy::start(servers, one_way)?;
+    current_thread(Core::Load)?;
+    Ok(proxy)
 }
 
 fn pin(pid: Option<Pid>, core: Core) -> Result<()> {

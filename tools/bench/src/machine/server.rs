@@ -1,5 +1,6 @@
 //! A rate limit server, started for a measurement.
 
+use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -52,42 +53,14 @@ impl Server {
         folder: &Path,
         environment: &[(&str, String)],
     ) -> Result<Self> {
-        let configuration = folder.join("bench/config");
-        std::fs::create_dir_all(&configuration)
-            .context("could not make the configuration folder")?;
-        for (name, text) in [("bench.yaml", CONFIGURATION), ("jobs.yaml", JOB_LIMITS)] {
-            std::fs::write(configuration.join(name), text)
-                .context("could not write the configuration")?;
-        }
-        let [port, http, debug, api] = free_ports()?;
-        let settings = [
-            ("RUNTIME_ROOT", folder.display().to_string()),
-            ("RUNTIME_SUBDIRECTORY", "bench".to_owned()),
-            ("GRPC_HOST", "127.0.0.1".to_owned()),
-            ("GRPC_PORT", port.to_string()),
-            ("DEBUG_HOST", "127.0.0.1".to_owned()),
-            ("DEBUG_PORT", debug.to_string()),
-            ("HOST", "127.0.0.1".to_owned()),
-            ("PORT", http.to_string()),
-            // The reference sends its statistics to statsd, or logs them, unless told not to.
-            ("DISABLE_STATS", "true".to_owned()),
-            ("LOG_LEVEL", "error".to_owned()),
-            ("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")),
-            // Compared servers run at the same time, so each has a separate file.
-            (
-                "TIDEGATE_DATA_DIR",
-                format!("{}/data-{port}", folder.display()),
-            ),
-        ];
+        write_limits(folder)?;
+        let ports = free_ports()?;
+        let [port, _, debug, api] = ports;
         let mut command = Command::new(program);
         command.env_clear().current_dir(folder);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.envs(
-            settings
-                .iter()
-                .chain(environment)
-                .map(|(name, value)| (*name, value)),
-        );
+        command.envs(settings(folder, ports));
+        command.envs(environment.iter().cloned());
         let child = command
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
@@ -145,10 +118,42 @@ impl Drop for Server {
     }
 }
 
+/// Writes the limits of requests and jobs into the folder of a server.
+fn write_limits(folder: &Path) -> Result<()> {
+    let folder = folder.join("bench/config");
+    fs::create_dir_all(&folder).context("could not make the configuration folder")?;
+    for (name, text) in [("bench.yaml", CONFIGURATION), ("jobs.yaml", JOB_LIMITS)] {
+        fs::write(folder.join(name), text).context("could not write the configuration")?;
+    }
+    Ok(())
+}
+
+/// Returns the settings of a server. The ports are those of gRPC, HTTP, `/metrics` and the API.
+fn settings(folder: &Path, ports: [u16; 4]) -> [(&'static str, String); 12] {
+    let [port, http, debug, api] = ports;
+    let folder = folder.display();
+    [
+        ("RUNTIME_ROOT", folder.to_string()),
+        ("RUNTIME_SUBDIRECTORY", "bench".to_owned()),
+        ("GRPC_HOST", "127.0.0.1".to_owned()),
+        ("GRPC_PORT", port.to_string()),
+        ("DEBUG_HOST", "127.0.0.1".to_owned()),
+        ("DEBUG_PORT", debug.to_string()),
+        ("HOST", "127.0.0.1".to_owned()),
+        ("PORT", http.to_string()),
+        // The reference sends its statistics to statsd, or logs them, unless told not to.
+        ("DISABLE_STATS", "true".to_owned()),
+        ("LOG_LEVEL", "error".to_owned()),
+        ("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")),
+        // Compared servers run at the same time, so each has a separate file.
+        ("TIDEGATE_DATA_DIR", format!("{folder}/data-{port}")),
+    ]
+}
+
 /// Returns free ports. All are held until the last is known, so that they differ.
-fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
+fn free_ports() -> Result<[u16; 4]> {
     let mut held = Vec::new();
-    let mut ports = [0; COUNT];
+    let mut ports = [0; 4];
     for port in &mut ports {
         let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
         *port = listener.local_addr()?.port();

@@ -49,46 +49,67 @@ impl Store {
 /// A server with a separate store. Dropping it ends both.
 pub(crate) struct Testbed {
     pub(crate) server: Server,
-    pub(crate) redis: Option<RedisServer>,
-    _memcached: Option<MemcachedServer>,
-    _proxy: Option<DelayProxy>,
+    store: StoreProcesses,
     _folder: TempDir,
+}
+
+/// The processes of a store, and the settings of a server that uses it.
+#[derive(Default)]
+struct StoreProcesses {
+    redis: Option<RedisServer>,
+    memcached: Option<MemcachedServer>,
+    proxy: Option<DelayProxy>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Testbed {
     /// Starts the store and the server, and waits until the server accepts calls on its gRPC port.
     pub(crate) async fn start(program: &Path, store: Store) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
-        let mut environment = Vec::new();
-        let (mut redis, mut proxy, mut memcached) = (None, None, None);
-        match store {
-            Store::Embedded => {}
-            Store::Memory => environment.push(("TIDEGATE_STORE_URL", "memory".to_owned())),
-            Store::Memcached => {
-                let started = memcached.insert(MemcachedServer::start());
-                environment.push(("BACKEND_TYPE", "memcache".to_owned()));
-                environment.push(("MEMCACHE_HOST_PORT", started.address().to_string()));
-            }
-            Store::Redis | Store::DelayedRedis => {
-                let started = redis.insert(RedisServer::start().await);
-                let mut address = started.address().to_string();
-                if store == Store::DelayedRedis {
-                    let server = ([127, 0, 0, 1], started.port()).into();
-                    let far = DelayProxy::start(&[server], Duration::from_millis(1))?;
-                    address = far.addresses()[0].to_string();
-                    proxy = Some(far);
-                }
-                environment.push(("REDIS_SOCKET_TYPE", "tcp".to_owned()));
-                environment.push(("REDIS_URL", address));
-            }
-        }
-        let server = Server::start(program, folder.path(), &environment).await?;
+        let store = StoreProcesses::start(store).await?;
+        let server = Server::start(program, folder.path(), &store.environment).await?;
         Ok(Self {
             server,
-            redis,
-            _memcached: memcached,
-            _proxy: proxy,
+            store,
             _folder: folder,
         })
+    }
+
+    pub(crate) fn redis(&self) -> Option<&RedisServer> {
+        self.store.redis.as_ref()
+    }
+}
+
+impl StoreProcesses {
+    async fn start(store: Store) -> anyhow::Result<Self> {
+        let mut started = Self::default();
+        match store {
+            Store::Embedded => {}
+            Store::Memory => started.set("TIDEGATE_STORE_URL", "memory"),
+            Store::Memcached => {
+                let memcached = MemcachedServer::start();
+                started.set("BACKEND_TYPE", "memcache");
+                started.set("MEMCACHE_HOST_PORT", memcached.address());
+                started.memcached = Some(memcached);
+            }
+            Store::Redis | Store::DelayedRedis => {
+                let redis = RedisServer::start().await;
+                started.set("REDIS_SOCKET_TYPE", "tcp");
+                if store == Store::DelayedRedis {
+                    let server = ([127, 0, 0, 1], redis.port()).into();
+                    let far = DelayProxy::start(&[server], Duration::from_millis(1))?;
+                    started.set("REDIS_URL", far.addresses()[0]);
+                    started.proxy = Some(far);
+                } else {
+                    started.set("REDIS_URL", redis.address());
+                }
+                started.redis = Some(redis);
+            }
+        }
+        Ok(started)
+    }
+
+    fn set(&mut self, name: &'static str, value: impl ToString) {
+        self.environment.push((name, value.to_string()));
     }
 }

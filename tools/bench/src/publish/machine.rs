@@ -10,31 +10,40 @@ use crate::figures::Table;
 pub(super) fn describe() -> Result<Table> {
     let processors =
         std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-    let lines = || processors.lines();
-    let model = lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let cores = lines().filter(|line| line.starts_with("processor")).count();
+    let is_core = |line: &&str| line.starts_with("processor");
+    let cores = processors.lines().filter(is_core).count();
     // An export of the sources has no history.
     let commit = output("git", &["describe", "--always", "--dirty"]);
-    let labels = [
-        "date",
-        "commit",
-        "cores",
-        "processor",
-        "kernel",
-        "Redis",
-        "h2load",
-    ];
-    let mut table = Table::new("machine", &labels);
+    let mut table = Table::new(
+        "machine",
+        &[
+            "date",
+            "commit",
+            "cores",
+            "processor",
+            "kernel",
+            "Redis",
+            "h2load",
+        ],
+    );
     table.row(&[
         &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
         &commit.as_deref().unwrap_or("unknown"),
         &cores,
-        &model.map_or("unknown", |(_, name)| name.trim()),
+        &processor_model(&processors).unwrap_or("unknown"),
         &kernel(&output("uname", &["-sr"])?),
         &version(&output("redis-server", &["--version"])?),
         &version(&output("h2load", &["--version"])?),
     ]);
     Ok(table)
+}
+
+/// Returns the model name in the text of /proc/cpuinfo.
+fn processor_model(text: &str) -> Option<&str> {
+    let model = text
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map(|(_, name)| name.trim())
 }
 
 /// Returns the first line that a program prints.

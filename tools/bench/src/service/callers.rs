@@ -40,18 +40,7 @@ impl Scenario for Callers {
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
         let far = DelayedServers::start(options, self.one_way).await?;
-        let services = far.servers.iter().map(|(name, server)| {
-            let name = format!("service, {name}");
-            (name, CallSource::Service(server))
-        });
-        let mut variants: Vec<(String, CallSource<'_>)> = services.collect();
-        // Nearly all keys of a call are in different slots.
-        let engines = [
-            ("engine, serial by slot", Design::SerialByKey),
-            ("engine, parallel by node", Design::ParallelByNode),
-        ];
-        variants
-            .extend(engines.map(|(name, design)| (name.to_owned(), CallSource::Engine(design))));
+        let variants = variants(&far.servers);
         let mut table = Table::new("callers", &["callers", "variant"]);
         for _ in options.rounds("callers") {
             for connections in CONNECTIONS {
@@ -69,32 +58,39 @@ impl Scenario for Callers {
     }
 }
 
+/// Returns the senders with their names.
+fn variants<'a>(servers: &'a [(&str, Server)]) -> Vec<(String, CallSource<'a>)> {
+    let service = |name| format!("service, {name}");
+    let services = servers.iter();
+    let services = services.map(|(name, server)| (service(name), CallSource::Service(server)));
+    // Nearly all keys of a call are in different slots.
+    let engines = [
+        ("engine, serial by slot", Design::SerialByKey),
+        ("engine, parallel by node", Design::ParallelByNode),
+    ];
+    let engines = engines.map(|(name, design)| (name.to_owned(), CallSource::Engine(design)));
+    services.chain(engines).collect()
+}
+
 async fn turn(
     options: &RunOptions,
     variant: &CallSource<'_>,
     connections: u16,
     cluster: &DelayedCluster,
 ) -> Result<Calls> {
-    let (warmup, duration) = (options.warmup(), options.turn);
     match variant {
         CallSource::Service(server) => {
             let load = Load {
                 connections,
                 streams: connections,
-                warmup,
-                ..Load::new(server.grpc(), Shape::new("key", KEYS), duration)
+                warmup: options.warmup(),
+                ..Load::new(server.grpc(), Shape::new("key", KEYS), options.turn)
             };
             Ok(load.run(None).await?.calls)
         }
         CallSource::Engine(design) => {
-            let load = EngineLoad {
-                config: cluster.config(),
-                design: *design,
-                callers: usize::from(connections) * usize::from(connections),
-                rate: None,
-                warmup,
-                duration,
-            };
+            let callers = usize::from(connections) * usize::from(connections);
+            let load = EngineLoad::new(cluster.config(), *design, callers, options);
             let key = |at| format!("bench_key_{at}_{}", fastrand::u16(..1_000));
             Ok(load.run(move || (0..KEYS).map(key).collect()).await?.calls)
         }

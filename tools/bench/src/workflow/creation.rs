@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use tokio::task::JoinSet;
 
-use super::{ApiClient, graphs, measure_stores};
+use super::{graphs, measure_stores};
 use crate::figures::{RowFigures, Table, millis};
 use crate::machine::{Meter, Testbed};
 use crate::scenario::RunOptions;
@@ -30,7 +30,7 @@ pub(super) async fn measure(options: &RunOptions, workflows: usize) -> Result<Ta
 }
 
 async fn serial(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     let one = graphs::pair("manual");
     let start = Instant::now();
     for _ in 0..count {
@@ -45,7 +45,7 @@ async fn bulk(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Resu
     let mut meter = Meter::start(testbed)?;
     let mut senders = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let mut api = ApiClient::connect(testbed.server.api()).await?;
+        let mut api = testbed.connect().await?;
         senders.spawn(async move { api.create_many(&graphs::pair("manual"), each).await });
     }
     while let Some(sent) = senders.join_next().await {
@@ -58,7 +58,7 @@ async fn bulk(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Resu
 }
 
 async fn large(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     let body = graphs::layers(LARGE_WORKFLOW_JOBS);
     // The first request registers the workflow's name.
     api.post("/v1/workflows", body.clone()).await?;

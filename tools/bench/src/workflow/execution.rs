@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::api::claim;
-use super::{ApiClient, graphs, measure_stores, run_all_jobs};
+use super::{graphs, measure_stores};
 use crate::figures::{RowFigures, Table, millis};
 use crate::machine::{Meter, Testbed};
 use crate::scenario::RunOptions;
@@ -30,11 +30,11 @@ pub(super) async fn measure(
 }
 
 async fn pairs(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     let mut meter = Meter::start(testbed)?;
     api.create_many(&graphs::pair("now"), count).await?;
     let created = meter.read()?;
-    let took = run_all_jobs(&[testbed.server.api()], count * 2).await?;
+    let took = testbed.run_all_jobs(count * 2).await?;
     let spent = meter.read()?;
     row.add(JOBS, 0, [(count * 2) as f64 / took.as_secs_f64()]);
     spent.add_to(row, "job", count as u64 * 2);
@@ -46,7 +46,7 @@ async fn pairs(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Res
 
 /// Measures the time from a report to the next job of the chain, at the worker.
 async fn chain(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     api.post("/v1/workflows", graphs::chain(CHAIN_JOBS)).await?;
     let claim = claim("default", 0, 1, "5s");
     let mut claimed = api.claim(&claim).await?;
@@ -63,10 +63,10 @@ async fn chain(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
 
 /// Measures all parents of a join and the join itself.
 async fn join(testbed: &Testbed, row: &mut RowFigures<'_>, parents: usize) -> Result<()> {
-    let mut api = ApiClient::connect(testbed.server.api()).await?;
+    let mut api = testbed.connect().await?;
     api.post("/v1/workflows", graphs::join(parents)).await?;
     let mut meter = Meter::start(testbed)?;
-    let took = run_all_jobs(&[testbed.server.api()], parents + 1).await?;
+    let took = testbed.run_all_jobs(parents + 1).await?;
     row.add(JOIN, 2, [took.as_secs_f64()]);
     meter
         .read()?

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::ApiClient;
 use super::api::claim;
 use super::graphs::{limit, limited};
 use super::worker::WorkerPool;
-use super::{ApiClient, run_all_jobs};
 use crate::figures::{RowFigures, Table, millis, percentile};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
@@ -43,22 +43,32 @@ pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
         for store in [Store::Redis, Store::Embedded] {
             for (name, keys) in KEYS {
                 let testbed = Testbed::start(&options.program()?, store).await?;
-                let mut api = ApiClient::connect(testbed.server.api()).await?;
-                let limits = |at: usize| at.checked_rem(keys).map(|at| limit("open", at));
-                let one = |at| limited(1, &limits(at).unwrap_or_default(), None);
-                api.create((0..jobs).map(one)).await?;
-                let mut meter = Meter::start(&testbed)?;
-                let took = run_all_jobs(&[testbed.server.api()], jobs).await?;
-                let spent = meter.read()?;
                 let mut row = table.row(&[&name, &store.workflow_store_name()]);
-                row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
-                spent.add_to(&mut row, "job", jobs as u64);
-                spent.add_commands_to(&mut row, "job", jobs as u64);
-                api.check_succeeded("bench", jobs).await?;
+                run_limited(&testbed, &mut row, keys, jobs).await?;
             }
         }
     }
     Ok(table)
+}
+
+/// Measures jobs that alternate between the keys of a limit. None are limited if `keys` is zero.
+async fn run_limited(
+    testbed: &Testbed,
+    row: &mut RowFigures<'_>,
+    keys: usize,
+    jobs: usize,
+) -> Result<()> {
+    let mut api = testbed.connect().await?;
+    let limits = |at: usize| at.checked_rem(keys).map(|at| limit("open", at));
+    let one = |at| limited(1, &limits(at).unwrap_or_default(), None);
+    api.create((0..jobs).map(one)).await?;
+    let mut meter = Meter::start(testbed)?;
+    let took = testbed.run_all_jobs(jobs).await?;
+    let spent = meter.read()?;
+    row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
+    spent.add_to(row, "job", jobs as u64);
+    spent.add_commands_to(row, "job", jobs as u64);
+    api.check_succeeded("bench", jobs).await
 }
 
 /// Measures one tenant with room, alone and with many waiting jobs of a thousand tenants without
@@ -86,7 +96,7 @@ pub(super) async fn key_with_room(options: &RunOptions, waiting: usize) -> Resul
 impl Fixture {
     async fn start(program: &Path, store: Store, waiting: usize) -> Result<Self> {
         let testbed = Testbed::start(program, store).await?;
-        let mut api = ApiClient::connect(testbed.server.api()).await?;
+        let mut api = testbed.connect().await?;
         let mut name = "alone".to_owned();
         if waiting > 0 {
             name = format!("beside {TENANTS} keys without room, {waiting} jobs");
@@ -103,48 +113,44 @@ impl Fixture {
         })
     }
 
-    /// Measures the wait of arriving jobs. There are more workers than needed, so that one always
-    /// waits.
+    /// Measures the wait of arriving jobs.
     async fn arrivals(&self, row: &mut RowFigures<'_>, time: Duration) -> Result<()> {
-        let apis = [self.testbed.server.api()];
         let expected = (time.as_micros() / ARRIVAL_INTERVAL.as_micros()).max(1) as usize;
-        let make = create_jobs(ApiClient::connect(apis[0]).await?, expected, self.start);
-        let waits = Rc::new(RefCell::new(Vec::with_capacity(expected)));
-        let (seen, start) = (Rc::clone(&waits), self.start);
-        let workers = WorkerPool {
-            workers: 4,
-            limit: 1,
-        };
-        let work = workers.run(&apis, expected, move |job| {
-            let due = job.params.due.map(Duration::from_micros);
-            let wait = due.map(|due| millis(start.elapsed().saturating_sub(due)));
-            seen.borrow_mut().extend(wait);
-        });
-        let both = async { tokio::try_join!(make, work) };
-        let late = || {
-            format!(
-                "{}: {expected} jobs took longer than {:?}",
-                self.name,
-                10 * time
-            )
-        };
-        timeout(10 * time + ARRIVAL_INTERVAL * 200, both)
-            .await
-            .with_context(late)??;
-        let mut waits = waits.take();
-        ensure!(
-            waits.len() == expected,
-            "{} of {expected} jobs came",
-            waits.len()
-        );
+        let max = 10 * time;
+        let late = || format!("{}: {expected} jobs took longer than {max:?}", self.name);
+        let waits = timeout(max + ARRIVAL_INTERVAL * 200, self.waits(expected));
+        let mut waits = waits.await.with_context(late)??;
+        let came = waits.len();
+        ensure!(came == expected, "{came} of {expected} jobs came");
         row.add_times("wait", &mut waits);
         row.add("longest wait, ms", 1, [percentile(&mut waits, 1.0)]);
         Ok(())
     }
 
+    /// Returns the waits of arriving jobs in milliseconds. There are more workers than needed, so
+    /// that one always waits.
+    async fn waits(&self, jobs: usize) -> Result<Vec<f64>> {
+        let apis = [self.testbed.server.api()];
+        let start = self.start;
+        let make = create_jobs(ApiClient::connect(apis[0]).await?, jobs, start);
+        let waits = Rc::new(RefCell::new(Vec::with_capacity(jobs)));
+        let seen = waits.clone();
+        let workers = WorkerPool {
+            workers: 4,
+            limit: 1,
+        };
+        let work = workers.run(&apis, jobs, move |job| {
+            let due = job.params.due.map(Duration::from_micros);
+            let wait = due.map(|due| millis(start.elapsed().saturating_sub(due)));
+            seen.borrow_mut().extend(wait);
+        });
+        tokio::try_join!(make, work)?;
+        Ok(waits.take())
+    }
+
     /// Measures one worker that claims ready jobs in sequence. Reports are not counted.
     async fn claims(&self, row: &mut RowFigures<'_>) -> Result<()> {
-        let mut api = ApiClient::connect(self.testbed.server.api()).await?;
+        let mut api = self.testbed.connect().await?;
         let one = limited(1, &limit("open", 0), None);
         api.create_many(&one, CLAIMED_JOBS).await?;
         let claim = claim("default", 0, 1, "0s");

@@ -18,22 +18,20 @@ pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize
     let mut table = Table::new("listing", &["page of 100", "workflows"]);
     for store in [Store::Redis, Store::DelayedRedis, Store::Embedded] {
         let testbed = Testbed::start(&options.program()?, store).await?;
-        let mut api = ApiClient::connect(testbed.server.api()).await?;
+        let mut api = testbed.connect().await?;
         let max = if store == Store::Redis {
             usize::MAX
         } else {
             MAX_WORKFLOWS_ON_SLOW_STORE
         };
+        let name = store.workflow_store_name();
         let mut present = 0;
         for size in SIZES.into_iter().filter(|size| *size <= max.min(workflows)) {
-            eprintln!(
-                "listing {size} workflows on {}",
-                store.workflow_store_name()
-            );
+            eprintln!("listing {size} workflows on {name}");
             api.create_many(&graphs::pair("manual"), size - present)
                 .await?;
             present = size;
-            let mut row = table.row(&[&store.workflow_store_name(), &size]);
+            let mut row = table.row(&[&name, &size]);
             read_pages(&testbed, &mut api, &mut row, pages).await?;
         }
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_pipeline::test_util::RedisServer;
 
-use super::{ApiClient, BullMq};
+use super::BullMq;
 use crate::figures::Table;
 use crate::machine::{Store, Testbed};
 use crate::scenario::RunOptions;
@@ -94,17 +94,7 @@ impl Worker {
     /// Returns `None` if the program of another system is not installed.
     async fn turn(self, options: &RunOptions, jobs: usize) -> Result<Option<ScriptFigures>> {
         match self {
-            Self::Server(store, worker) => {
-                let testbed = Testbed::start(&options.program()?, store).await?;
-                // The API is open later than the port that the testbed waits for.
-                drop(ApiClient::connect(testbed.server.api()).await?);
-                let mut command = python(options, "measure.py");
-                let sdk = options.peers.join("../../../sdk/python/src");
-                command.env("PYTHONPATH", sdk.canonicalize()?);
-                let url = format!("http://{}", testbed.server.api());
-                let numbers = [jobs, SEQUENTIAL_JOBS.min(jobs)].map(|number| number.to_string());
-                run_script(command.args([&url, worker]).args(numbers)).map(Some)
-            }
+            Self::Server(store, worker) => on_server(options, store, worker, jobs).await.map(Some),
             Self::Peer(peer) => {
                 if options.peer(peer, PYTHON).is_none() {
                     return Ok(None);
@@ -124,6 +114,24 @@ impl Worker {
             }
         }
     }
+}
+
+/// Runs a worker on a new server.
+async fn on_server(
+    options: &RunOptions,
+    store: Store,
+    worker: &str,
+    jobs: usize,
+) -> Result<ScriptFigures> {
+    let testbed = Testbed::start(&options.program()?, store).await?;
+    // The API is open later than the port that the testbed waits for.
+    drop(testbed.connect().await?);
+    let mut command = python(options, "measure.py");
+    let sdk = options.peers.join("../../../sdk/python/src");
+    command.env("PYTHONPATH", sdk.canonicalize()?);
+    let url = format!("http://{}", testbed.server.api());
+    let numbers = [jobs, SEQUENTIAL_JOBS.min(jobs)].map(|number| number.to_string());
+    run_script(command.args([&url, worker]).args(numbers))
 }
 
 /// Returns the command of a script in the Python with the peers, or in that of the machine.

@@ -153,24 +153,23 @@ impl ServerGroup {
         for api in self.apis() {
             apis.push(ApiClient::connect(api).await?);
         }
-        let (requests, number) = (workflows.div_ceil(WORKFLOWS_PER_REQUEST), apis.len());
+        let number = apis.len();
+        let count = workflows.next_multiple_of(WORKFLOWS_PER_REQUEST);
         let before = self.totals()?;
-        for at in 0..requests {
+        for at in 0..count / WORKFLOWS_PER_REQUEST {
             let api = &mut apis[at % number];
             api.create_many(&graphs::pair("now"), WORKFLOWS_PER_REQUEST)
                 .await?;
         }
-        let jobs = (requests * WORKFLOWS_PER_REQUEST * 2) as f64;
-        let took = run_all_jobs(&self.apis(), requests * WORKFLOWS_PER_REQUEST * 2).await?;
+        let took = run_all_jobs(&self.apis(), count * 2).await?;
+        let jobs = (count * 2) as f64;
         let spent = self.totals()?.since(before);
         row.add("no-op jobs/s", 0, [jobs / took.as_secs_f64()]);
         row.add("Redis commands/job", 2, [spent.commands as f64 / jobs]);
         let micros = micros(spent.redis + spent.servers);
         row.add("CPU of all, us/job", 1, [micros / jobs]);
         row.add("conflicts/job", 4, [self.conflicts().await? / jobs]);
-        apis[0]
-            .check_succeeded("bench", requests * WORKFLOWS_PER_REQUEST)
-            .await
+        apis[0].check_succeeded("bench", count).await
     }
 
     /// Returns the number of changes that were repeated because another server was first. The
@@ -197,32 +196,35 @@ impl ServerGroup {
     /// Measures the time from a request at one server until a worker that waits at another has the
     /// job.
     async fn pick_up(&self, row: &mut RowFigures<'_>) -> Result<()> {
-        let one = r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
         let apis = self.apis();
         let mut times = Vec::with_capacity(TIMED_JOBS);
         for at in 0..TIMED_JOBS {
-            let (waits, makes) = (apis[at % apis.len()], apis[(at + 1) % apis.len()]);
-            let (mut worker, mut maker) = (
-                ApiClient::connect(waits).await?,
-                ApiClient::connect(makes).await?,
-            );
-            let mut tasks = JoinSet::new();
-            tasks.spawn(async move {
-                let claimed = worker.claim(&claim("picked", 0, 1, "20s")).await?;
-                let at = Instant::now();
-                worker.report(&claimed.job()?, "null").await?;
-                anyhow::Ok(at)
-            });
-            // The worker waits by now.
-            sleep(Duration::from_millis(15)).await;
-            let made = Instant::now();
-            maker.post("/v1/workflows", one.to_owned()).await?;
-            let claimed = tasks.join_next().await.context("there is one")???;
-            times.push(millis(claimed.saturating_duration_since(made)));
+            let waits = ApiClient::connect(apis[at % apis.len()]).await?;
+            let makes = ApiClient::connect(apis[(at + 1) % apis.len()]).await?;
+            times.push(millis(pick_up_time(waits, makes).await?));
         }
         row.add_times("job at another server", &mut times);
         Ok(())
     }
+}
+
+/// Returns the time from the creation of a job by `maker` to its claim by `worker`.
+async fn pick_up_time(mut worker: ApiClient, mut maker: ApiClient) -> Result<Duration> {
+    let one =
+        r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let claimed = worker.claim(&claim("picked", 0, 1, "20s")).await?;
+        let at = Instant::now();
+        worker.report(&claimed.job()?, "null").await?;
+        anyhow::Ok(at)
+    });
+    // The worker waits by now.
+    sleep(Duration::from_millis(15)).await;
+    let made = Instant::now();
+    maker.post("/v1/workflows", one.to_owned()).await?;
+    let claimed = tasks.join_next().await.context("there is one")???;
+    Ok(claimed.saturating_duration_since(made))
 }
 
 impl GroupTotals {

@@ -9,6 +9,7 @@ use anyhow::Result;
 use tokio::task::LocalSet;
 
 use super::api::{ApiClient, Job, claim};
+use crate::machine::Testbed;
 
 /// Workers on separate connections. Each has one request in progress.
 pub(crate) struct WorkerPool {
@@ -25,6 +26,18 @@ pub(crate) async fn run_all_jobs(apis: &[SocketAddr], jobs: usize) -> Result<Dur
         limit: 100,
     };
     pool.run(apis, jobs, |_| {}).await
+}
+
+impl Testbed {
+    /// Runs workers at the server until `jobs` jobs were claimed and reported. Returns the time.
+    pub(crate) async fn run_all_jobs(&self, jobs: usize) -> Result<Duration> {
+        run_all_jobs(&[self.server.api()], jobs).await
+    }
+
+    /// Connects to the API of the server as soon as it is open.
+    pub(crate) async fn connect(&self) -> Result<ApiClient> {
+        ApiClient::connect(self.server.api()).await
+    }
 }
 
 impl WorkerPool {

@@ -43,8 +43,9 @@ impl LevelQuery {
         }
         let limit = query.limit(100, MAX_ITEMS)?;
         let places = |text: &str| text.split('.').map(|place| place.parse().ok()).collect();
-        let from = query.cursor("a page of this level", places)?;
-        let from = from.unwrap_or_default();
+        let from = query
+            .cursor("a page of this level", places)?
+            .unwrap_or_default();
         query.finish()?;
         Ok(Self {
             find,

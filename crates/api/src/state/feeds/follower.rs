@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tidegate_workflow::{Engine, EngineError, Status, WatchGuard, WorkflowId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::http::lock;
 use crate::state::feeds::pacer::SendPacer;
 use crate::state::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
 use crate::state::server_hooks::ServerHooks;
@@ -22,9 +23,7 @@ pub(crate) struct Feeds {
 
 impl Feeds {
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
-        self.by_workflow
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_workflow)
     }
 
     /// Follows a workflow until the receiver is dropped. The store is polled for changes by other

@@ -1,7 +1,7 @@
 //! Frames that readers of a workflow get. A text for many readers is written and held once.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use super::snapshot::FeedSnapshot;
 use crate::http::enum_text::StateWord;
 use crate::http::json::{self, Id};
+use crate::http::lock;
 use crate::http::problem::Problem;
 use crate::http::quota::{self, Caller, MAX_UNRESERVED_BYTES, Quota, QuotaGuard};
 use crate::views::workflow::Workflow;
@@ -121,7 +122,7 @@ impl Frames {
         caller: &Caller,
         reserve: impl FnOnce() -> Option<QuotaGuard>,
     ) -> Option<Arc<QuotaGuard>> {
-        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guards = lock(&self.guards);
         let existing = guards.iter().find(|(of, _)| of == caller);
         if let Some(guard) = existing.and_then(|(_, guard)| guard.upgrade()) {
             return Some(guard);

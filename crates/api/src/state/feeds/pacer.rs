@@ -1,10 +1,12 @@
 //! Limits the rate of updates, whatever the number of readers and their workflows. Updates leave
 //! most of the processor time to other requests.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::http::lock;
 
 /// Shortest time between two texts. A text takes some 25 us of a processor, so 2,000 a second are 5
 /// %.
@@ -40,7 +42,7 @@ impl SendPacer {
         } else {
             &self.large
         };
-        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = lock(next);
         let send_at = now.max(*next);
         *next = send_at + duration.max(MIN_SEND_INTERVAL);
         send_at

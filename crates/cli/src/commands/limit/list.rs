@@ -99,13 +99,7 @@ impl ListItem for LimitedJobs {
                 .map(|at| short(now.since(at)))
                 .unwrap_or_default();
             for (index, in_use) in key.limits.iter().enumerate() {
-                let first = |text: &str| {
-                    if index == 0 {
-                        Cell::from(text)
-                    } else {
-                        Cell::from("")
-                    }
-                };
+                let first = |text: &str| Cell::from(if index == 0 { text } else { "" });
                 let full = key.full.as_ref().filter(|full| full.index == index);
                 table.add_row(vec![
                     first(&key.queue),

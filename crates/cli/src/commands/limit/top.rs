@@ -48,39 +48,47 @@ pub(super) async fn show(remote: &ApiClient, screen: &Screen) -> CommandResult {
 impl TopAnswer {
     /// Text of both tables.
     fn text(&self, screen: &Screen) -> String {
-        let now = Moment::now();
-        let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
+        let keys = if self.keys.is_empty() {
+            format!("no hits since {}\n", self.since.to_the_second())
+        } else {
+            self.keys_table().text(screen)
+        };
+        let refusals = if self.refusals.is_empty() {
+            "nothing was refused\n".to_owned()
+        } else {
+            self.refusals_table(screen).text(screen)
+        };
+        keys + "\n" + &refusals
+    }
+
+    fn keys_table(&self) -> Table {
+        let mut table = Table::new(&["HITS", "DOMAIN", "KEY"]);
         for key in &self.keys {
             let hits = if key.is_estimate {
                 format!("about {}", key.hits)
             } else {
                 key.hits.to_string()
             };
-            keys.add_row(vec![
+            table.add_row(vec![
                 hits.into(),
                 Cell::from(&key.domain),
                 Cell::from(entries_text(&key.entries)),
             ]);
         }
-        let mut refusals = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
+        table
+    }
+
+    fn refusals_table(&self, screen: &Screen) -> Table {
+        let now = Moment::now();
+        let mut table = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
         for refusal in &self.refusals {
-            let entries = Cell::from(entries_text(&refusal.entries));
-            refusals.add_row(vec![
+            table.add_row(vec![
                 screen.moment(refusal.at, now).into(),
                 Cell::from(&refusal.caller),
                 Cell::from(&refusal.domain),
-                entries,
+                Cell::from(entries_text(&refusal.entries)),
             ]);
         }
-        let part = |table: &Table, is_empty, nothing: &str| {
-            if is_empty {
-                format!("{nothing}\n")
-            } else {
-                table.text(screen)
-            }
-        };
-        let nothing = format!("no hits since {}", self.since.to_the_second());
-        let keys = part(&keys, self.keys.is_empty(), &nothing);
-        keys + "\n" + &part(&refusals, self.refusals.is_empty(), "nothing was refused")
+        table
     }
 }

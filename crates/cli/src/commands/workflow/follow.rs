@@ -140,28 +140,31 @@ fn print_outcome(
 ) -> CommandResult {
     let outcome = exit_code(workflow);
     screen.object(text, &workflow.id, || {
-        let status = screen.paint(&workflow.status, &workflow.status);
-        let duration = workflow
-            .duration(Moment::now())
-            .map(|duration| format!(" in {}", short(duration)));
-        let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
-        let counts = &workflow.job_counts;
-        let others = workflow.listed(|word| word != "succeeded" && word != "failed");
-        let jobs = format!(
-            "{} succeeded, {} failed{others}",
-            counts.succeeded, counts.failed
-        );
-        let id = printable(&workflow.id);
-        let line = format!(
-            "{id}  {}  {status}{duration}: {jobs}\n",
-            printable(&workflow.name)
-        );
-        let hint = format!("`tidegate workflow show {id} --jobs failed` shows why\n");
+        let line = outcome_line(workflow, screen);
         Ok(if outcome == Exit::Failed {
-            line + &hint
+            let id = printable(&workflow.id);
+            line + &format!("`tidegate workflow show {id} --jobs failed` shows why\n")
         } else {
             line
         })
     })?;
     Ok(outcome)
+}
+
+/// The status of a workflow, with its duration if it is over, and the numbers of its jobs.
+fn outcome_line(workflow: &WorkflowSummary, screen: &Screen) -> String {
+    let status = screen.paint(&workflow.status, &workflow.status);
+    let duration = workflow
+        .duration(Moment::now())
+        .map(|duration| format!(" in {}", short(duration)));
+    let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
+    let counts = &workflow.job_counts;
+    let others = workflow.listed(|word| word != "succeeded" && word != "failed");
+    let jobs = format!(
+        "{} succeeded, {} failed{others}",
+        counts.succeeded, counts.failed
+    );
+    let id = printable(&workflow.id);
+    let name = printable(&workflow.name);
+    format!("{id}  {name}  {status}{duration}: {jobs}\n")
 }

@@ -223,10 +223,18 @@ fn jobs(item: &WorkflowSummary) -> String {
 #[derive(Debug, Deserialize)]
 pub(crate) struct CountAnswer {
     total: u64,
-    pub(crate) by_status: BTreeMap<String, u64>,
+    by_status: BTreeMap<String, u64>,
     /// Time of the count by the server's clock. Older servers do not send it.
     pub(crate) as_of: Option<Moment>,
     pub(crate) incomplete: Option<Incomplete>,
+}
+
+impl CountAnswer {
+    /// Number of workflows with one of these statuses.
+    pub(crate) fn number(&self, statuses: &[String]) -> u64 {
+        let counts = statuses.iter().filter_map(|word| self.by_status.get(word));
+        counts.fold(0, |sum, count| sum.saturating_add(*count))
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -253,11 +261,10 @@ async fn all_names(query: Query, remote: &ApiClient) -> CommandResult<String> {
                     .append_to(COUNT_PATH),
             )
             .await?;
-        let names = page
-            .get_mut("by_name")
-            .and_then(Value::as_object_mut)
-            .map(std::mem::take)
-            .unwrap_or_default();
+        let names = match page.remove("by_name") {
+            Some(Value::Object(names)) => names,
+            _ => Map::new(),
+        };
         empty_pages.count_page(names.len())?;
         if let Some(known) = all.get_mut("by_name").and_then(Value::as_object_mut) {
             known.extend(names);

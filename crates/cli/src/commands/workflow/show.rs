@@ -1,6 +1,6 @@
 //! `tidegate workflow show` and `graph`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
@@ -12,13 +12,13 @@ use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::model::{Job, STATES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
+use crate::environment::{Colour, Glyphs};
 use crate::output::counted::counted;
-use crate::output::environment::{Colour, Glyphs};
 use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::{self, printable};
 use crate::output::table::{Cell, Table};
-use crate::output::{Format, Screen, file, print};
+use crate::output::{Format, Screen, facts, file, print};
 
 /// Limit of jobs that are shown by default: more than a screen, and few enough to scroll back.
 const DEFAULT_JOB_LIMIT: usize = 100;
@@ -70,6 +70,19 @@ pub(crate) enum DrawingFormat {
     Mermaid,
     /// Places and states, for programs
     Json,
+}
+
+impl DrawingFormat {
+    /// The extension of the file at the server. Drawings for a terminal also depend on its width.
+    fn extension(self) -> Option<&'static str> {
+        match self {
+            Self::Text => None,
+            Self::Svg => Some("svg"),
+            Self::Dot => Some("dot"),
+            Self::Mermaid => Some("mmd"),
+            Self::Json => Some("json"),
+        }
+    }
 }
 
 impl WorkflowShowArgs {
@@ -185,44 +198,29 @@ async fn workflow_text(
 }
 
 fn overview(workflow: &WorkflowSummary, now: Moment, screen: &Screen) -> String {
-    let moment = |moment: Moment| format!("{}  {}", moment.to_the_second(), moment.relative(now));
-    let jobs: Vec<String> = workflow
+    let moment = |moment: Moment| moment.with_distance(now);
+    let status = screen.paint(&status(workflow), &workflow.status);
+    let lines = [
+        ("workflow", Some(printable(&workflow.id))),
+        ("name", Some(printable(&workflow.name))),
+        ("tags", Some(printable(&workflow.tags.join(", ")))),
+        ("status", Some(status)),
+        ("jobs", Some(job_numbers(workflow, screen))),
+        ("created", Some(moment(workflow.created_at))),
+        ("started", workflow.started_at.map(moment)),
+        ("finished", workflow.finished_at.map(moment)),
+        ("duration", workflow.duration(now).map(short)),
+        ("kept until", workflow.expires_at.map(moment)),
+    ];
+    facts(10, lines)
+}
+/// Number of jobs in all, and in each state.
+fn job_numbers(workflow: &WorkflowSummary, screen: &Screen) -> String {
+    let states: Vec<String> = workflow
         .states_with_jobs()
         .map(|(word, number)| screen.paint(&format!("{number} {word}"), word))
         .collect();
-    let mut lines = vec![
-        ("workflow", printable(&workflow.id)),
-        ("name", printable(&workflow.name)),
-        ("tags", printable(&workflow.tags.join(", "))),
-        ("status", screen.paint(&status(workflow), &workflow.status)),
-        (
-            "jobs",
-            format!("{}: {}", workflow.job_counts.total, jobs.join(", ")),
-        ),
-        ("created", moment(workflow.created_at)),
-    ];
-    let more = [
-        ("started", workflow.started_at),
-        ("finished", workflow.finished_at),
-    ];
-    lines.extend(
-        more.into_iter()
-            .filter_map(|(name, at)| Some((name, moment(at?)))),
-    );
-    lines.extend(
-        workflow
-            .duration(now)
-            .map(|duration| ("duration", short(duration))),
-    );
-    lines.extend(workflow.expires_at.map(|at| ("kept until", moment(at))));
-    let line = |(name, text): (&str, String)| {
-        if text.is_empty() {
-            String::new()
-        } else {
-            format!("{name:<10} {text}\n")
-        }
-    };
-    lines.into_iter().map(line).collect()
+    format!("{}: {}", workflow.job_counts.total, states.join(", "))
 }
 
 /// The graph as text, as wide as the screen. The server draws it, but only the client knows the
@@ -275,43 +273,41 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
     });
     let mut errors = errors.iter();
     for job in jobs {
-        let error = if job.state == "failed" {
-            errors.next().cloned().unwrap_or_default()
-        } else {
-            String::new()
-        };
-        let why = job
-            .why_not_running
-            .as_ref()
-            .map_or(error, |why| why.text.clone());
-        let duration = job.duration(now).map(short).unwrap_or_default();
-        let worker = job.worker.clone().unwrap_or_default();
-        let mut row = vec![
-            Cell::from(&job.name),
-            Cell::of_state(&job.state, &job.state),
-        ];
+        let error = (job.state == "failed").then(|| errors.next()).flatten();
+        let why = job.why_not_running.as_ref().map(|why| &why.text);
+        let why = why.or(error).map_or("", String::as_str);
         if screen.is_wide() {
-            row.extend([
-                Cell::from(&job.handler),
-                Cell::from(&job.queue),
-                attempt(job).into(),
-                worker.into(),
-                Cell::moment(job.ready_at),
-                Cell::moment(job.started_at),
-                Cell::moment(job.finished_at),
-                duration.into(),
-                Cell::lines(&why),
-            ]);
-            table.add_row(row);
+            table.add_row(wide_row(job, why, now));
         } else {
-            row.extend([Cell::from(attempt(job)), worker.into(), duration.into()]);
-            table.add_row(row);
-            table.add_note(&why);
+            table.add_row(vec![
+                Cell::from(&job.name),
+                Cell::of_state(&job.state, &job.state),
+                attempt(job).into(),
+                job.worker.clone().unwrap_or_default().into(),
+                job.duration(now).map(short).unwrap_or_default().into(),
+            ]);
+            table.add_note(why);
         }
     }
     table
 }
 
+/// The row of a job in a wide table.
+fn wide_row(job: &Job, why: &str, now: Moment) -> Vec<Cell> {
+    vec![
+        Cell::from(&job.name),
+        Cell::of_state(&job.state, &job.state),
+        Cell::from(&job.handler),
+        Cell::from(&job.queue),
+        attempt(job).into(),
+        job.worker.clone().unwrap_or_default().into(),
+        Cell::moment(job.ready_at),
+        Cell::moment(job.started_at),
+        Cell::moment(job.finished_at),
+        job.duration(now).map(short).unwrap_or_default().into(),
+        Cell::lines(why),
+    ]
+}
 /// The attempt in words, such as `2/4`: the second of at most four.
 pub(crate) fn attempt(job: &Job) -> String {
     let lost = match job.lost {
@@ -336,14 +332,7 @@ pub(crate) async fn graph(graph: &GraphArgs, remote: &ApiClient, screen: &Screen
         ));
     }
     let path = id.path(remote).await?;
-    let extension = match form {
-        DrawingFormat::Text => None,
-        DrawingFormat::Svg => Some("svg"),
-        DrawingFormat::Dot => Some("dot"),
-        DrawingFormat::Mermaid => Some("mmd"),
-        DrawingFormat::Json => Some("json"),
-    };
-    let text = match extension {
+    let text = match form.extension() {
         None => drawing(&path, remote, screen).await?,
         Some(extension) => remote.get(format!("{path}/graph.{extension}")).await?,
     };
@@ -353,16 +342,19 @@ pub(crate) async fn graph(graph: &GraphArgs, remote: &ApiClient, screen: &Screen
             print(&(printable::drawing(&text, Colour::None) + end))?
         }
         None => print(&format!("{text}{end}"))?,
-        Some(file) => {
-            let shown = file.display();
-            let written = file::write(file, &format!("{text}{end}"));
-            written.map_err(|error| {
-                Failure::new(Exit::Output, format!("{shown} cannot be written: {error}"))
-            })?;
-            if screen.is_table() {
-                screen.line(&format!("written to {}", printable(&shown.to_string())))?;
-            }
-        }
+        Some(file) => save(file, &format!("{text}{end}"), screen)?,
     }
     Ok(Exit::Done)
+}
+
+/// Writes a drawing to a file.
+fn save(file: &Path, text: &str, screen: &Screen) -> CommandResult<()> {
+    let shown = file.display();
+    file::write(file, text).map_err(|error| {
+        Failure::new(Exit::Output, format!("{shown} cannot be written: {error}"))
+    })?;
+    if screen.is_table() {
+        screen.line(&format!("written to {}", printable(&shown.to_string())))?;
+    }
+    Ok(())
 }

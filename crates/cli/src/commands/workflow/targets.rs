@@ -195,10 +195,7 @@ impl Targets {
         let counted: CountAnswer = remote
             .get_json(self.chosen.query(now)?.append_to("/v1/workflows:count"))
             .await?;
-        let matched = statuses
-            .iter()
-            .filter_map(|status| counted.by_status.get(status))
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let matched = counted.number(&statuses);
         let outcome = BulkOutcome::counted(matched, counted.incomplete);
         if self.dry_run {
             return outcome.report(action, screen);

@@ -203,13 +203,9 @@ impl<'p> Shares<'p> {
             &mut self.pools[need.counter],
         ) {
             (ShareOutcome::Failed, ..) => JobEvent::Failed,
-            (_, Some(reason @ BlockReason::Paused(_)), _) => JobEvent::Blocked {
-                reason,
-                jobs: jobs.times,
-            },
             (_, Some(reason), _) => JobEvent::Blocked {
                 reason,
-                jobs: if is_unbounded {
+                jobs: if is_unbounded && !matches!(reason, BlockReason::Paused(_)) {
                     share.times
                 } else {
                     jobs.times

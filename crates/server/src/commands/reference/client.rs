@@ -1,6 +1,7 @@
 //! `ratelimit_client`: sends one request to a rate limit service.
 
 use std::error::Error as _;
+use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -115,6 +116,38 @@ fn entries(text: &str) -> Option<Vec<Entry>> {
 
 /// Runs the tool with the output of the reference.
 pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
+    print_flags(flag_values)?;
+    let spans = flag_values.text(&FLAGS, SPAN_PROTOCOL);
+    if !matches!(spans, "" | "http" | "grpc") {
+        print_line(&format!("Invalid otlptrace client protocol: {spans}"))?;
+        return Err(ToolFailure(EXIT_USAGE));
+    }
+    let peer = peer(flag_values).or_else(connect_failure)?;
+    let traces = match spans {
+        "" => None,
+        protocol => Some(TraceSettings::for_client(protocol).or_else(connect_failure)?),
+    };
+    let work = async {
+        match &traces {
+            None => send_request(&peer, Request::new(request(flag_values))).await,
+            Some(traces) => send_traced_request(&peer, request(flag_values), traces).await,
+        }
+    };
+    let runtime = current_thread_runtime().map_err(|_| ToolFailure(EXIT_FAILURE))?;
+    match runtime.block_on(work) {
+        Ok(response) => print_line(&format!("response: {}", text::whole(&dynamic(&response)))),
+        Err(status) => {
+            let code = go_name(status.code());
+            let text = status.message();
+            fail_with(&format!(
+                "request error: rpc error: code = {code} desc = {text}"
+            ))
+        }
+    }
+}
+
+/// Prints the value of each flag.
+fn print_flags(flag_values: &FlagValues) -> Result<(), ToolFailure> {
     for flag in &FLAGS {
         let value = match flag.name {
             DESCRIPTORS => flag_values
@@ -126,44 +159,12 @@ pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
         };
         print_line(&format!("Flag: --{}={}", flag.name, quoted(&value)))?;
     }
-    let spans = flag_values.text(&FLAGS, SPAN_PROTOCOL);
-    if !matches!(spans, "" | "http" | "grpc") {
-        print_line(&format!("Invalid otlptrace client protocol: {spans}"))?;
-        return Err(ToolFailure(EXIT_USAGE));
-    }
-    let peer = match peer(flag_values) {
-        Ok(peer) => peer,
-        Err(reason) => return fail_with(&format!("error connecting: {reason}")),
-    };
-    let traces = match spans {
-        "" => None,
-        protocol => match TraceSettings::for_client(protocol) {
-            Ok(traces) => Some(traces),
-            Err(mistakes) => return fail_with(&format!("error connecting: {mistakes}")),
-        },
-    };
-    let work = async {
-        match &traces {
-            None => send_request(&peer, Request::new(request(flag_values))).await,
-            Some(traces) => send_traced_request(&peer, request(flag_values), traces).await,
-        }
-    };
-    match current_thread_runtime()
-        .map_err(|_| ToolFailure(EXIT_FAILURE))?
-        .block_on(work)
-    {
-        Ok(response) => print_line(&format!("response: {}", text::whole(&dynamic(&response)))),
-        Err(status) => {
-            let code = status.code();
-            let text = status.message();
-            fail_with(&format!(
-                "request error: rpc error: code = {} desc = {text}",
-                go_name(code)
-            ))
-        }
-    }
+    Ok(())
 }
 
+fn connect_failure<T>(reason: impl Display) -> Result<T, ToolFailure> {
+    fail_with(&format!("error connecting: {reason}"))
+}
 /// A descriptor in the format of the reference.
 fn descriptor_text(entries: &[Entry]) -> String {
     let entry = |Entry { key, value }: &Entry| format!(" <key={key}, value={value}> ");
@@ -191,6 +192,16 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
     let address = flag_values.text(&FLAGS, DIAL_STRING);
     let (host, port) = host_and_port(address)
         .ok_or_else(|| format!("-{DIAL_STRING}={address}: expected host:port"))?;
+    let tls = if flag_values.is_on(&FLAGS, USE_TLS) {
+        Some(peer_tls(flag_values)?)
+    } else {
+        None
+    };
+    Ok(GrpcPeer { host, port, tls })
+}
+
+/// The TLS settings of the flags, if their files can be used.
+fn peer_tls(flag_values: &FlagValues) -> Result<PeerTls, String> {
     let file = |variable: &'static str| {
         let path = flag_values.text(&FLAGS, variable);
         (!path.is_empty()).then(|| NamedFile {
@@ -198,13 +209,6 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
             path: path.into(),
         })
     };
-    if !flag_values.is_on(&FLAGS, USE_TLS) {
-        return Ok(GrpcPeer {
-            host,
-            port,
-            tls: None,
-        });
-    }
     let pair = file(CERTIFICATE)
         .zip(file(KEY))
         .map(|(chain, key)| CertificateAndKey { chain, key });
@@ -214,18 +218,11 @@ fn peer(flag_values: &FlagValues) -> Result<GrpcPeer, String> {
         name: None,
         protocol: b"h2",
     };
-    match tls.load() {
-        Ok(_) => Ok(GrpcPeer {
-            host,
-            port,
-            tls: Some(tls),
-        }),
-        Err(flaws) => Err(flaws
-            .iter()
-            .map(|flaw| format!("-{flaw}"))
-            .collect::<Vec<_>>()
-            .join("; ")),
-    }
+    tls.load().map_err(|flaws| {
+        let flaws: Vec<_> = flaws.iter().map(|flaw| format!("-{flaw}")).collect();
+        flaws.join("; ")
+    })?;
+    Ok(tls)
 }
 
 /// Sends the request like [`send_request`], and exports a span of the call afterwards. A failed
@@ -257,18 +254,12 @@ async fn send_request(
     request: Request<RateLimitRequest>,
 ) -> Result<RateLimitResponse, Status> {
     let overhead = OverheadBytes::for_max_message(MAX_ANSWER_BYTES);
-    let mut channel = peer
-        .connect(None, overhead)
-        .await
-        .map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut channel = peer.connect(None, overhead).await.map_err(unavailable)?;
     let end = channel.take_end();
     let mut client =
         Grpc::with_origin(channel, peer.origin()).max_decoding_message_size(MAX_ANSWER_BYTES);
     let answer = async {
-        client
-            .ready()
-            .await
-            .map_err(|error| Status::unavailable(error.to_string()))?;
+        client.ready().await.map_err(unavailable)?;
         let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
         client
             .unary(request, PathAndQuery::from_static(METHOD), codec)
@@ -282,6 +273,10 @@ async fn send_request(
         Err(status) if status.source().is_none() => Err(status),
         Err(status) => Err(connection_error(&status, end).await),
     }
+}
+
+fn unavailable(error: impl Display) -> Status {
+    Status::unavailable(error.to_string())
 }
 
 /// The reason for a missing answer: the end of the connection if it is known, otherwise the error

@@ -31,29 +31,7 @@ pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
     let folder = flag_values.text(&FLAGS, FOLDER);
     print_line("checking rate limit configs...")?;
     print_line(&format!("loading config directory: {folder}"))?;
-    let names = match file_names(folder) {
-        Ok(names) => names,
-        Err(error) => {
-            return fail_with(&format!(
-                "error opening directory {folder}: {}",
-                go_error("open", folder, &error)
-            ));
-        }
-    };
-    let mut sources = Vec::new();
-    for file in names {
-        let name = join_path(folder, &file);
-        print_line(&format!("opening config file: {name}"))?;
-        match read_regular(name.as_ref()) {
-            Ok(text) => sources.push(Source { name, text }),
-            Err(error) => {
-                return fail_with(&format!(
-                    "error reading file {name}: {}",
-                    go_error("read", &name, &error)
-                ));
-            }
-        }
-    }
+    let sources = read_folder(folder)?;
     let same_domain = if flag_values.is_on(&FLAGS, MERGE) {
         SameDomain::Merge
     } else {
@@ -71,6 +49,30 @@ pub(super) fn run(flag_values: &FlagValues) -> Result<(), ToolFailure> {
             fail_with(&errors.iter().map(line).collect::<Vec<_>>().join("\n"))
         }
     }
+}
+
+/// Reads all files of a folder, and prints the name of each.
+fn read_folder(folder: &str) -> Result<Vec<Source>, ToolFailure> {
+    let names = match file_names(folder) {
+        Ok(names) => names,
+        Err(error) => {
+            let error = go_error("open", folder, &error);
+            return fail_with(&format!("error opening directory {folder}: {error}"));
+        }
+    };
+    let mut sources = Vec::new();
+    for file in names {
+        let name = join_path(folder, &file);
+        print_line(&format!("opening config file: {name}"))?;
+        match read_regular(name.as_ref()) {
+            Ok(text) => sources.push(Source { name, text }),
+            Err(error) => {
+                let error = go_error("read", &name, &error);
+                return fail_with(&format!("error reading file {name}: {error}"));
+            }
+        }
+    }
+    Ok(sources)
 }
 
 /// Names of all entries of the folder, sorted.

@@ -67,27 +67,14 @@ pub(super) fn parse(
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let mut flag_values = FlagValues::default();
     while let Some(argument) = arguments.next() {
-        let Some(rest) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+        let Some(rest) = flag_text(&argument)? else {
             break;
         };
-        if rest == "-" {
-            break;
-        }
-        let rest = rest.strip_prefix('-').unwrap_or(rest);
-        if rest.starts_with(['-', '=']) {
-            return Err(ParseStop::Mistake(format!("bad flag syntax: {argument}")));
-        }
         let (name, value) = rest
             .split_once('=')
             .map_or((rest, None), |(name, value)| (name, Some(value.to_owned())));
-        let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
-            let is_help = matches!(name, "h" | "help");
-            return Err(if is_help {
-                ParseStop::Help
-            } else {
-                mistake("flag provided but not defined:", name)
-            });
-        };
+        let flag = flags.iter().find(|flag| flag.name == name);
+        let flag = flag.ok_or_else(|| unknown_flag(name))?;
         let value = match (value, flag.kind) {
             (Some(value), _) => value,
             (None, FlagKind::Switch) => "true".to_owned(),
@@ -98,6 +85,28 @@ pub(super) fn parse(
         flag_values.0.push((flag.name, checked(flag, value)?));
     }
     Ok(flag_values)
+}
+
+/// A flag without its dashes. None if the argument is no flag, or `--`.
+fn flag_text(argument: &str) -> Result<Option<&str>, ParseStop> {
+    let Some(rest) = argument.strip_prefix('-') else {
+        return Ok(None);
+    };
+    if matches!(rest, "" | "-") {
+        return Ok(None);
+    }
+    let rest = rest.strip_prefix('-').unwrap_or(rest);
+    if rest.starts_with(['-', '=']) {
+        return Err(ParseStop::Mistake(format!("bad flag syntax: {argument}")));
+    }
+    Ok(Some(rest))
+}
+
+fn unknown_flag(name: &str) -> ParseStop {
+    match name {
+        "h" | "help" => ParseStop::Help,
+        _ => mistake("flag provided but not defined:", name),
+    }
 }
 
 fn mistake(what: &str, name: &str) -> ParseStop {

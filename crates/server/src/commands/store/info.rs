@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use tidegate_cli::{Cell, CommandResult, Screen, Table, counted};
 use tidegate_workflow::{Durability, FileSpace, Member, NodeDurability, Status, Store as Opened};
 
-use super::{OpenStore, migrate};
+use crate::commands::migrate;
+use crate::commands::open_store::OpenStore;
 
 /// A store, and the servers that use it.
 pub(super) struct StoreInfo {
@@ -35,8 +36,7 @@ impl StoreInfo {
             _ => None,
         };
         let durability = open_store.checked(store.durability().await)?;
-        let members = engine.read_members(open_store.clock.now()).await;
-        let servers = open_store.checked(members)?;
+        let servers = open_store.members().await?;
         Ok(Self {
             schema: store.format().schema(),
             earlier,
@@ -89,14 +89,16 @@ impl StoreInfo {
             line("server", server_line(server));
         }
         if let Some(skew) = self.skew {
-            line(
-                "clock",
-                format!("{:.3} s ahead of redis", skew as f64 / 1e6),
-            );
+            let seconds = skew as f64 / 1e6;
+            line("clock", format!("{seconds:.3} s ahead of redis"));
         }
         for risk in self.durability.risks(open_store.replicas) {
             line("risk", risk.to_string());
         }
+        format!("{text}\n{}", self.workflows_table().text(screen))
+    }
+
+    fn workflows_table(&self) -> Table {
         let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
         for (status, number) in &self.workflows {
             table.add_row(vec![
@@ -104,7 +106,7 @@ impl StoreInfo {
                 number.to_string().into(),
             ]);
         }
-        format!("{text}\n{}", table.text(screen))
+        table
     }
 }
 

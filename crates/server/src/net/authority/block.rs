@@ -17,17 +17,7 @@ const HUFFMAN_FLAG: u8 = 0x80;
 /// Replaces `:authority` in a HEADERS frame if the HTTP/2 library would reject it. A block that
 /// cannot be parsed is left to the library.
 pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
-    let mut range = 0..payload.len();
-    if flags & PADDED_FLAG != 0 {
-        let Some(padding) = payload.first() else {
-            return;
-        };
-        range = 1..payload.len().saturating_sub(usize::from(*padding));
-    }
-    if flags & PRIORITY_FLAG != 0 {
-        range.start += 5;
-    }
-    let Some(block) = payload.get_mut(range) else {
+    let Some(block) = header_block(flags, payload) else {
         return;
     };
     let Some(name) = (HeaderBlockReader { block, at: 0 }).authority() else {
@@ -51,6 +41,19 @@ pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
             *byte = b'-';
         }
     }
+}
+
+/// The payload of a HEADERS frame without its padding and its priority.
+fn header_block(flags: u8, payload: &mut [u8]) -> Option<&mut [u8]> {
+    let mut range = 0..payload.len();
+    if flags & PADDED_FLAG != 0 {
+        let padding = usize::from(*payload.first()?);
+        range = 1..payload.len().saturating_sub(padding);
+    }
+    if flags & PRIORITY_FLAG != 0 {
+        range.start += 5;
+    }
+    payload.get_mut(range)
 }
 
 /// A string literal in a header block.

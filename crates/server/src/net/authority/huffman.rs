@@ -26,10 +26,7 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     // The first code of this length, and the number of characters with shorter codes.
     let mut first = 0;
     let mut shorter = 0;
-    for bit in text
-        .iter()
-        .flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit) & 1))
-    {
+    for bit in bits(text) {
         code = code << 1 | bit;
         length += 1;
         let count = *CODES_PER_LENGTH.get(length)?;
@@ -59,6 +56,12 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
     // The last byte is padded with ones.
     (length < 8 && code == (1 << length) - 1).then_some((characters, decoded_bits))
+}
+
+/// The bits of a string, the highest of each byte first.
+fn bits(text: &[u8]) -> impl Iterator<Item = u32> {
+    text.iter()
+        .flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit) & 1))
 }
 
 /// Fills `text` with `letters` letters whose codes have `bits` bits in all. Returns false, and

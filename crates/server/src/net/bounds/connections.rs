@@ -176,17 +176,11 @@ impl ConnectionTable {
             }
             let has_evicted = state.evict(Some(network), self.eviction_batch());
             if state.full_log.admit(LOG_INTERVAL).is_some() {
-                let refused = if has_evicted {
+                self.warn_full(if has_evicted {
                     "some are closed"
                 } else {
                     "new ones are refused"
-                };
-                warn!(
-                    port = self.port,
-                    most = self.max_connections,
-                    "too many connections: {refused}{}",
-                    self.advice
-                );
+                });
             }
             if !has_evicted {
                 return Admission::Refused;
@@ -203,6 +197,15 @@ impl ConnectionTable {
             network,
             conn_state,
         })
+    }
+
+    fn warn_full(&self, refused: &str) {
+        warn!(
+            port = self.port,
+            most = self.max_connections,
+            "too many connections: {refused}{}",
+            self.advice
+        );
     }
 
     /// Evicts connections without a request after a failed accept: the process may be out of file

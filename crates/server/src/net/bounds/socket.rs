@@ -111,6 +111,23 @@ impl<I> GuardedSocket<I> {
 }
 
 impl<I: AsyncRead + Unpin> GuardedSocket<I> {
+    /// Passes on bytes that were read ahead.
+    fn pass_read_ahead(&mut self, buffer: &mut ReadBuf<'_>) {
+        let (first, _) = self.read_ahead.as_slices();
+        let copied = first.len().min(buffer.remaining());
+        buffer.put_slice(&first[..copied]);
+        self.read_ahead.drain(..copied);
+    }
+
+    /// Starts to count reads anew if the task of the connection is polled again.
+    fn begin_poll(&mut self) {
+        let poll_number = self.conn_state.poll_number();
+        if self.poll_number != poll_number {
+            self.poll_number = poll_number;
+            self.reads = 0;
+        }
+    }
+
     /// Fails if the peer has closed while its request is answered. The HTTP library checks that
     /// itself, but not if it has bytes of a next request, or an empty line.
     fn check_not_closed(&mut self, context: &mut Context<'_>) -> io::Result<()> {
@@ -143,17 +160,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for GuardedSocket<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.read_ahead.is_empty() {
-            let (first, _) = self.read_ahead.as_slices();
-            let copied = first.len().min(buffer.remaining());
-            buffer.put_slice(&first[..copied]);
-            self.read_ahead.drain(..copied);
+            self.pass_read_ahead(buffer);
             return Poll::Ready(Ok(()));
         }
-        let poll_number = self.conn_state.poll_number();
-        if self.poll_number != poll_number {
-            self.poll_number = poll_number;
-            self.reads = 0;
-        }
+        self.begin_poll();
         let is_flooded = is_core_flooded();
         if self.reads >= if is_flooded { 1 } else { MAX_READS_PER_POLL } {
             return yield_task(context);

@@ -29,7 +29,7 @@ impl PortTlsAcceptors {
             |port, name, tls: Option<&PortTls>| -> Result<Option<PortTlsAcceptor>, ServeError> {
                 let Some(tls) = tls else { return Ok(None) };
                 let identity = load_identity(tls)?;
-                watched_files.push(watch_port(name, tls.clone(), identity.clone()));
+                watched_files.push(watch_port(name, tls, &identity));
                 let handshakes = match &handshakes {
                     Some(handshakes) => handshakes,
                     None => handshakes.insert(Handshakes::start(supervisor)?),
@@ -57,7 +57,9 @@ fn load_identity(tls: &PortTls) -> Result<PortIdentity, ServeError> {
     })
 }
 
-fn watch_port(name: &'static str, tls: PortTls, identity: PortIdentity) -> WatchedFiles {
+fn watch_port(name: &'static str, tls: &PortTls, identity: &PortIdentity) -> WatchedFiles {
+    let tls = tls.clone();
+    let identity = identity.clone();
     WatchedFiles::new(name, tls.files(), move || {
         let loaded = tls.load()?;
         let identity = identity.clone();

@@ -42,7 +42,7 @@ fn tls_error_text(error: &TlsError) -> String {
 
 fn certificate_error_text(error: &CertificateError) -> String {
     use CertificateError as E;
-    let reason = match error {
+    match error {
         E::UnknownIssuer => {
             "no known authority has issued it; its authority belongs in the file with client authorities"
         }
@@ -60,6 +60,6 @@ fn certificate_error_text(error: &CertificateError) -> String {
             "it is that of an authority, which may sign certificates but may not be a client's own"
         }
         error => return error.to_string(),
-    };
-    reason.to_owned()
+    }
+    .to_owned()
 }

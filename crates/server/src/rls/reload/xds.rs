@@ -143,7 +143,6 @@ impl Subscription {
     async fn run(&mut self) -> Infallible {
         loop {
             let Err(lost) = self.run_stream().await;
-            self.connected.store(0, Relaxed);
             let (pause, what, error) = match lost {
                 StreamLoss::ConnectFailed(error) => (
                     self.backoff.after_connect_failure(),
@@ -200,9 +199,9 @@ impl Subscription {
         let codec = ResponseCodec {
             overhead: overhead.clone(),
         };
-        self.handle_responses(channel, codec)
-            .await
-            .map_err(|end| end.into_loss(begun.elapsed(), &overhead))
+        let ended = self.handle_responses(channel, codec).await;
+        self.connected.store(0, Relaxed);
+        ended.map_err(|end| end.into_loss(begun.elapsed(), &overhead))
     }
 
     async fn handle_responses(
@@ -211,17 +210,22 @@ impl Subscription {
         codec: ResponseCodec,
     ) -> Result<Infallible, StreamEnd> {
         let (requests, outgoing) = mpsc::channel(1);
-        let requests_closed = |_| "the server takes no more requests".to_owned();
-        requests
-            .send(self.request(String::new(), None))
-            .await
-            .map_err(requests_closed)?;
-        let mut responses = self.open_stream(channel, codec, outgoing).await?;
+        send(&requests, self.request(String::new(), None)).await?;
+        let responses = self.open_stream(channel, codec, outgoing).await?;
         self.connected.store(1, Relaxed);
         info!(
             server = self.settings.shown,
             "the management server answers"
         );
+        self.answer_responses(responses, requests).await
+    }
+
+    /// Handles the responses of an open stream, and answers each with a request.
+    async fn answer_responses(
+        &mut self,
+        mut responses: Streaming<Received>,
+        requests: mpsc::Sender<DiscoveryRequest>,
+    ) -> Result<Infallible, StreamEnd> {
         loop {
             let received = responses
                 .message()
@@ -231,7 +235,7 @@ impl Subscription {
             let begun = received.received_at;
             let answer = self.handle_response(received);
             let took = begun.elapsed();
-            requests.send(answer).await.map_err(requests_closed)?;
+            send(&requests, answer).await?;
             // During the pause, responses wait at the server, held by the flow-control window of
             // HTTP/2.
             sleep(self.cpu_budget.pause_after(took, Instant::now())).await;
@@ -299,13 +303,7 @@ impl Subscription {
         }
         match loaded {
             Ok(applied) => {
-                self.backoff.reset();
-                self.last_logged_error.clear();
-                self.refusal_log.forget_last();
-                if let Some(suppressed) = self.load_log.admit(&version, Instant::now()) {
-                    applied.log(suppressed);
-                }
-                self.accepted = version;
+                self.accept(version, &applied);
                 self.request(nonce, None)
             }
             Err(reason) => {
@@ -313,6 +311,17 @@ impl Subscription {
                 self.request(nonce, Some(reason))
             }
         }
+    }
+
+    /// Makes a version the accepted one, logs it, and forgets failures before it.
+    fn accept(&mut self, version: String, applied: &AppliedConfig) {
+        self.backoff.reset();
+        self.last_logged_error.clear();
+        self.refusal_log.forget_last();
+        if let Some(suppressed) = self.load_log.admit(&version, Instant::now()) {
+            applied.log(suppressed);
+        }
+        self.accepted = version;
     }
 
     /// Counts a refused response, and logs its mistakes: equal ones once in a minute, and a limited
@@ -387,4 +396,13 @@ impl Subscription {
             user_agent_name: USER_AGENT.to_owned(),
         }
     }
+}
+
+/// Sends a request in the stream.
+async fn send(
+    requests: &mpsc::Sender<DiscoveryRequest>,
+    request: DiscoveryRequest,
+) -> Result<(), StreamEnd> {
+    let sent = requests.send(request).await;
+    sent.map_err(|_| "the server takes no more requests".to_owned().into())
 }

@@ -90,11 +90,7 @@ pub(crate) fn build(values: &mut Values) -> Option<Xds> {
     let tls = tls(values);
     let headers = headers(values);
     let retries = retries(values);
-    let max_message =
-        match values.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0..=i64::from(i32::MAX)) {
-            0 => DEFAULT_MESSAGE_BYTES,
-            bytes => bytes as usize,
-        };
+    let max_message = max_message(values);
     let (host, port) = address?;
     Some(Xds {
         peer: GrpcPeer { host, port, tls },
@@ -106,6 +102,14 @@ pub(crate) fn build(values: &mut Values) -> Option<Xds> {
         ping: values.duration_unless_zero("TIDEGATE_XDS_PING"),
         max_message,
     })
+}
+
+/// Size limit of a message in bytes.
+fn max_message(values: &mut Values) -> usize {
+    match values.integer("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0..=i64::from(i32::MAX)) {
+        0 => DEFAULT_MESSAGE_BYTES,
+        bytes => bytes as usize,
+    }
 }
 
 /// Parses a name or address, and a port. The schemes for name resolution of gRPC libraries are

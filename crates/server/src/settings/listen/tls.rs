@@ -1,6 +1,8 @@
 //! TLS of the gRPC port and of the API. The files are read here, so that all mistakes are reported
 //! at start.
 
+use tokio_rustls::rustls::pki_types::ServerName;
+
 use crate::settings::read::Values;
 use crate::tls::{CertificateAndKey, ClientAuth, PortTls};
 
@@ -44,27 +46,27 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
         return None;
     }
     let mut tls = port_tls(values, &GRPC, &format!("{USE}=true needs it"));
-    if let Some(name) = values.filled(SAN) {
-        let parsed = name.clone().try_into();
-        let parsed = values.reported(
-            SAN,
-            &name,
-            parsed.map_err(|_| "expected a DNS name or an IP address"),
-        );
-        if values.text(GRPC.authorities).is_empty() {
-            let reason = format!(
-                "clients are asked for a certificate only with {}: set it as well",
-                GRPC.authorities
-            );
-            values.problem(SAN, &name, reason);
-        }
-        if let (Some(name), Some(clients)) =
-            (parsed, tls.as_mut().and_then(|tls| tls.clients.as_mut()))
-        {
-            clients.name = Some(name);
-        }
+    let name = client_name(values);
+    if let Some(clients) = tls.as_mut().and_then(|tls| tls.clients.as_mut()) {
+        clients.name = name;
     }
     tls
+}
+
+/// The name that certificates of gRPC clients must contain, if there is one.
+fn client_name(values: &mut Values) -> Option<ServerName<'static>> {
+    let name = values.filled(SAN)?;
+    let parsed = name.clone().try_into();
+    let expected = "expected a DNS name or an IP address";
+    let parsed = values.reported(SAN, &name, parsed.map_err(|_| expected));
+    if values.text(GRPC.authorities).is_empty() {
+        let reason = format!(
+            "clients are asked for a certificate only with {}: set it as well",
+            GRPC.authorities
+        );
+        values.problem(SAN, &name, reason);
+    }
+    parsed
 }
 
 /// TLS of the API, if it is enabled.
@@ -93,7 +95,6 @@ fn port_tls(values: &mut Values, names: &PortTlsVariables, need: &str) -> Option
             values.problem(what, "", format!("expected the path of a file; {need}"));
         }
     }
-    // Each file is checked, even if another one is missing.
     let clients = authorities.map(|authorities| ClientAuth {
         authorities,
         name: None,
@@ -105,12 +106,10 @@ fn port_tls(values: &mut Values, names: &PortTlsVariables, need: &str) -> Option
             protocol: names.protocol,
         },
         (chain, key) => {
-            let alone = chain.map(|chain| chain.certificates().err());
-            let alone = alone
-                .into_iter()
-                .chain(key.map(|key| key.key().err()))
-                .chain(clients.map(|own| own.verifier().err()));
-            values.file_errors(alone.flatten());
+            // Each file is checked, even if another one is missing.
+            values.file_errors(chain.and_then(|chain| chain.certificates().err()));
+            values.file_errors(key.and_then(|key| key.key().err()));
+            values.file_errors(clients.and_then(|clients| clients.verifier().err()));
             return None;
         }
     };

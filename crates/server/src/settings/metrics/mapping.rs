@@ -102,12 +102,7 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
     if path.is_empty() || !values.boolean("USE_PROMETHEUS") || values.boolean("DISABLE_STATS") {
         return None;
     }
-    let text = file::read_text(Path::new(&path), MAX_FILE_BYTES)
-        .map_err(|error| format!("cannot read the file: {error}"));
-    let text = values.reported(FILE, &path, text)?;
-    let definition = Definition::parse(Path::new("mapping.yaml"), text)
-        .map_err(|mistake| read::located(mistake.position, &mistake.reason));
-    let definition = values.reported(FILE, &path, definition)?;
+    let definition = values.reported(FILE, &path, definition(&path))?;
     let read = read::mapping(&definition);
     for mistake in read.mistakes.iter().take(MAX_REPORTED_MISTAKES) {
         values.problem(FILE, &path, mistake);
@@ -119,6 +114,13 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
         ));
     }
     read.mistakes.is_empty().then_some(read.mapping)
+}
+
+fn definition(path: &str) -> Result<Definition, String> {
+    let text = file::read_text(Path::new(path), MAX_FILE_BYTES)
+        .map_err(|error| format!("cannot read the file: {error}"))?;
+    Definition::parse(Path::new("mapping.yaml"), text)
+        .map_err(|mistake| read::located(mistake.position, &mistake.reason))
 }
 
 #[cfg(test)]

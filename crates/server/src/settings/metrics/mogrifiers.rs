@@ -1,8 +1,8 @@
 //! Mogrifiers: rules that rewrite names for DogStatsD.
 
-use regex_lite::{Regex, RegexBuilder};
+use regex_lite::Regex;
 
-use super::pattern_mistake;
+use super::pattern;
 
 use crate::settings::read::{MOGRIFIERS, Values};
 use crate::settings::table::value::{SettingValue, VariableKind};
@@ -11,8 +11,6 @@ use crate::settings::table::value::{SettingValue, VariableKind};
 const NAMES: [&str; 2] = ["USE_DOG_STATSD_MOGRIFIERS", "DOG_STATSD_MOGRIFIERS"];
 /// Prefix of the variables of a rule, and its spelling in the documentation of the reference.
 const PREFIXES: [&str; 2] = [MOGRIFIERS, "DOG_STATSD_MOGRIFIERS_"];
-/// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// Rule that replaces a matching name, and adds tags.
 #[derive(Debug, Clone)]
@@ -56,39 +54,46 @@ pub(super) fn build(values: &mut Values) -> Vec<Mogrifier> {
 
 /// Builds the rule with this name.
 fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
-    let (pattern_variable, pattern) = part(values, rule, "PATTERN");
+    let pattern = pattern(values, rule);
     let (name_variable, name) = part(values, rule, "NAME");
-    let (tags_variable, tags) = part(values, rule, "TAGS");
-    let compiled = match pattern.as_deref().unwrap_or_default() {
-        "" => Err(format!(
-            "expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}"
-        )),
-        text => RegexBuilder::new(text)
-            .size_limit(MAX_PATTERN_BYTES)
-            .build()
-            .map_err(|error| pattern_mistake(&error)),
-    };
-    let compiled = compiled
-        .map_err(|reason| values.problem_of(&pattern_variable, pattern, reason))
-        .ok();
     let name = name.filter(|name| !name.is_empty());
     if name.is_none() {
         values.problem_of(&name_variable, None, "expected the new name");
     }
+    let tags = tags(values, rule);
+    Some(Mogrifier {
+        pattern: pattern?,
+        name: name?,
+        tags: tags?,
+    })
+}
+
+/// The pattern of a rule. A mistake is reported.
+fn pattern(values: &mut Values, rule: &str) -> Option<Regex> {
+    let (variable, text) = part(values, rule, "PATTERN");
+    let compiled = match text.as_deref().unwrap_or_default() {
+        "" => Err(format!(
+            "expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}"
+        )),
+        text => pattern::compile(text),
+    };
+    compiled
+        .map_err(|reason| values.problem_of(&variable, text, reason))
+        .ok()
+}
+
+/// The tags of a rule. A mistake is reported.
+fn tags(values: &mut Values, rule: &str) -> Option<Vec<(String, String)>> {
+    let (variable, text) = part(values, rule, "TAGS");
     let is_filled = |(tag, value): &(String, String)| !tag.is_empty() && !value.is_empty();
-    let pairs = match VariableKind::Map.read(tags.as_deref().unwrap_or_default()) {
+    let pairs = match VariableKind::Map.read(text.as_deref().unwrap_or_default()) {
         Some(SettingValue::Map(pairs)) if pairs.iter().all(is_filled) => Ok(pairs),
         Some(_) => Err("every tag needs a name and a value".to_owned()),
         None => Err(format!("expected {}", VariableKind::Map.expected())),
     };
-    let pairs = pairs
-        .map_err(|reason| values.problem_of(&tags_variable, tags, reason))
-        .ok();
-    Some(Mogrifier {
-        pattern: compiled?,
-        name: name?,
-        tags: pairs?,
-    })
+    pairs
+        .map_err(|reason| values.problem_of(&variable, text, reason))
+        .ok()
 }
 
 /// The variable of one part of a rule, and its value.

@@ -20,11 +20,9 @@ struct HostPort {
 pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String> {
     let mut addresses = HashMap::new();
     for pair in pairs {
-        let (announced, dialled) = pair
-            .split_once('=')
-            .ok_or_else(|| format!("{pair}: {EXPECTED}"))?;
-        let read =
-            |text: &str| parse_host_port(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
+        let expected = || format!("{pair}: {EXPECTED}");
+        let (announced, dialled) = pair.split_once('=').ok_or_else(expected)?;
+        let read = |text: &str| parse_host_port(text.trim()).ok_or_else(expected);
         let announced = read(announced)?;
         let dialled = read(dialled)?;
         if announced.port.is_none() && dialled.port.is_some() {

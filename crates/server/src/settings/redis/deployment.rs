@@ -124,9 +124,8 @@ fn merge_targets(targets: Vec<RedisTarget>) -> Result<RedisTarget, String> {
         let is_same = other.login == Login::default()
             || one.login == Login::default()
             || one.login == other.login;
-        let login = one.login.or(other.login);
         is_same.then_some(RedisTarget {
-            login,
+            login: one.login.or(other.login),
             tls: one.tls || other.tls,
             has_unknown_fields: one.has_unknown_fields || other.has_unknown_fields,
             ..one

@@ -35,14 +35,13 @@ pub(in crate::settings) fn build(
     values: &mut Values,
     names: &StoreTlsVariables,
 ) -> Option<Connector> {
-    if let Some(made) = values
+    let known = values
         .stores_tls
         .iter()
-        .find(|made| made.files.of == names.kind)
-    {
-        return Some(made.connector.clone());
+        .find(|known| known.files.of == names.kind);
+    if let Some(known) = known {
+        return Some(known.connector.clone());
     }
-    let authorities = values.file(names.authority);
     let chain = values.file(names.certificate);
     let key = values.file(names.key);
     // As in the reference, the certificate is used only if both files are set.
@@ -57,18 +56,21 @@ pub(in crate::settings) fn build(
     };
     let files = StoreTlsFiles {
         of: names.kind,
-        authorities,
+        authorities: values.file(names.authority),
         pair,
         verification,
     };
     let loaded = files.load();
     let alone = alone.and_then(|file| file.read().err());
-    let (made, flaws) = match loaded {
-        Ok(loaded) => (Some(loaded.connector), Vec::new()),
-        Err(flaws) => (None, flaws),
+    let connector = match loaded {
+        Ok(loaded) => Some(loaded.connector),
+        Err(errors) => {
+            values.file_errors(errors);
+            None
+        }
     };
-    values.file_errors(flaws.into_iter().chain(alone));
-    let connector = made?;
+    values.file_errors(alone);
+    let connector = connector?;
     values.stores_tls.push(StoreTls {
         files,
         connector: connector.clone(),

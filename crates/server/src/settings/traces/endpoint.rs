@@ -18,15 +18,7 @@ pub(super) struct CollectorEndpoint {
 
 /// The endpoint of the settings, or the default one.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<CollectorEndpoint> {
-    let insecure = given(values, "INSECURE");
-    let is_secure = match &insecure {
-        Some((_, text)) if text.eq_ignore_ascii_case("true") => false,
-        Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
-            values.problem(name, text, "expected true or false");
-            return None;
-        }
-        _ => true,
-    };
+    let is_secure = is_secure(values)?;
     let Some((name, text)) = given(values, "ENDPOINT") else {
         return read("http://localhost", false, protocol, false);
     };
@@ -40,6 +32,18 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Coll
         format!("expected an address such as http://collector:{port} or https://collector:{port}{secret}")
     });
     values.reported(name, &text, parsed)
+}
+
+/// Whether an address without a scheme uses TLS. None if the setting is not a boolean.
+fn is_secure(values: &mut Values) -> Option<bool> {
+    match given(values, "INSECURE") {
+        Some((_, text)) if text.eq_ignore_ascii_case("true") => Some(false),
+        Some((name, text)) if !text.eq_ignore_ascii_case("false") => {
+            values.problem(name, &text, "expected true or false");
+            None
+        }
+        _ => Some(true),
+    }
 }
 
 fn default_port(protocol: TraceProtocol) -> u16 {
@@ -59,7 +63,7 @@ fn read(
 ) -> Option<CollectorEndpoint> {
     let full = match protocol {
         TraceProtocol::Grpc if !text.contains("://") => {
-            format!("{}://{text}", if is_secure { "https" } else { "http" })
+            format!("http{}://{text}", if is_secure { "s" } else { "" })
         }
         _ => text.to_owned(),
     };
@@ -76,22 +80,22 @@ fn read(
         None if authority.as_str().ends_with(':') => return None,
         port => port.unwrap_or_else(|| default_port(protocol)),
     };
-    let path = match (protocol, is_for_traces) {
+    let host = authority.host().trim_matches(['[', ']']).to_owned();
+    (!host.is_empty()).then(|| CollectorEndpoint {
+        host,
+        port,
+        path: path(&uri, protocol, is_for_traces),
+        is_secure,
+    })
+}
+
+/// Path of requests. That of an address for all signals is below the path of the address.
+fn path(uri: &Uri, protocol: TraceProtocol, is_for_traces: bool) -> String {
+    match (protocol, is_for_traces) {
         (TraceProtocol::Grpc, _) => METHOD.to_owned(),
         (TraceProtocol::Http, true) => uri
             .path_and_query()
             .map_or_else(|| "/".to_owned(), ToString::to_string),
         (TraceProtocol::Http, false) => format!("{}/v1/traces", uri.path().trim_end_matches('/')),
-    };
-    let host = authority
-        .host()
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .to_owned();
-    (!host.is_empty()).then_some(CollectorEndpoint {
-        host,
-        port,
-        path,
-        is_secure,
-    })
+    }
 }

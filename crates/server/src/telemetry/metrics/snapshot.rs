@@ -174,6 +174,10 @@ impl Sources {
             ]);
         }
         sum.ports = self.ports.iter().map(PortBounds::sample).collect();
+        self.add_redis_to(sum);
+    }
+
+    fn add_redis_to(&self, sum: &mut Snapshot) {
         for (pool, clients) in [
             ("main", &self.redis),
             ("per_second", &self.redis_per_second),

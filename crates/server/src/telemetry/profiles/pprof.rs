@@ -84,8 +84,34 @@ pub(super) fn encode(threads: &[ThreadSample], time_nanos: u64, duration: Durati
         kind: names.text(kind),
         unit: names.text("nanoseconds"),
     });
+    let sample = samples(threads, &mut names);
+    let profile = Profile {
+        sample_type: vec![waiting, cpu],
+        sample,
+        location: names.locations.values().map(location).collect(),
+        function: names.functions,
+        string_table: names.texts,
+        time_nanos: time_nanos as i64,
+        duration_nanos: duration.as_nanos() as i64,
+        period_type: Some(cpu),
+        period: 1,
+        default_sample_type: cpu.kind,
+    };
+    gzip(&profile.encode_to_vec())
+}
+
+/// The location of a function, which has the id of the function.
+fn location(id: &u64) -> Location {
+    Location {
+        id: *id,
+        line: vec![SourceLine { function_id: *id }],
+    }
+}
+
+/// Samples of waiting time and CPU time: one for each thread and part of its time.
+fn samples(threads: &[ThreadSample], names: &mut StringTable) -> Vec<ProfileSample> {
     let process = names.location("tidegate");
-    let mut sample = Vec::new();
+    let mut samples = Vec::new();
     for thread in threads {
         let thread_location = names.location(&thread.name);
         let [(user, user_nanos), (kernel, kernel_nanos)] = thread.modes();
@@ -96,33 +122,14 @@ pub(super) fn encode(threads: &[ThreadSample], time_nanos: u64, duration: Durati
         ] {
             if waiting + running > 0 {
                 let part = names.location(&thread.part(part));
-                sample.push(ProfileSample {
+                samples.push(ProfileSample {
                     location_id: vec![part, thread_location, process],
                     value: vec![waiting as i64, running as i64],
                 });
             }
         }
     }
-    let profile = Profile {
-        sample_type: vec![waiting, cpu],
-        sample,
-        location: names
-            .locations
-            .values()
-            .map(|id| Location {
-                id: *id,
-                line: vec![SourceLine { function_id: *id }],
-            })
-            .collect(),
-        function: names.functions,
-        string_table: names.texts,
-        time_nanos: time_nanos as i64,
-        duration_nanos: duration.as_nanos() as i64,
-        period_type: Some(cpu),
-        period: 1,
-        default_sample_type: cpu.kind,
-    };
-    gzip(&profile.encode_to_vec())
+    samples
 }
 
 /// Compresses `bytes` in the format of gzip.

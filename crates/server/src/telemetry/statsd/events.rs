@@ -43,16 +43,15 @@ impl Events {
             event("Tidegate loaded its configuration", text, "success");
         }
         let lost = store == Availability::Down;
-        match (std::mem::replace(&mut self.lost, lost), lost) {
-            (false, true) => {
-                let text = "Calls fail; Envoy decides by its failure mode.";
-                event("Tidegate lost its store of counters", text, "error");
-            }
-            (true, false) => {
-                let text = "Calls are counted.";
-                event("Tidegate has its store of counters again", text, "success");
-            }
-            _ => {}
+        if std::mem::replace(&mut self.lost, lost) == lost {
+            return;
+        }
+        if lost {
+            let text = "Calls fail; Envoy decides by its failure mode.";
+            event("Tidegate lost its store of counters", text, "error");
+        } else {
+            let text = "Calls are counted.";
+            event("Tidegate has its store of counters again", text, "success");
         }
     }
 }

@@ -229,17 +229,7 @@ fn read_answer(
 ) -> Result<ExportAnswer, ExportError> {
     let (head, body) = answer.into_parts();
     if !head.status.is_success() {
-        let again = [
-            StatusCode::TOO_MANY_REQUESTS,
-            StatusCode::BAD_GATEWAY,
-            StatusCode::SERVICE_UNAVAILABLE,
-            StatusCode::GATEWAY_TIMEOUT,
-        ];
-        let reason = format!("the collector answered with HTTP {}", head.status);
-        return Err(ExportError {
-            reason,
-            is_retryable: again.contains(&head.status),
-        });
+        return Err(status_error(head.status));
     }
     let mut message = 0;
     if protocol == TraceProtocol::Grpc {
@@ -258,19 +248,35 @@ fn read_answer(
     let answer = body
         .get(message..)
         .and_then(|message| otlp::ExportResponse::decode(message).ok());
-    let Some(partial) = answer.and_then(|answer| answer.partial_success) else {
-        return Ok(ExportAnswer::default());
-    };
+    let partial = answer.and_then(|answer| answer.partial_success);
+    Ok(partial.map(rejection).unwrap_or_default())
+}
+
+/// The error for an HTTP status. OTLP defines those after which a message may be sent again.
+fn status_error(status: StatusCode) -> ExportError {
+    let again = [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::GATEWAY_TIMEOUT,
+    ];
+    ExportError {
+        reason: format!("the collector answered with HTTP {status}"),
+        is_retryable: again.contains(&status),
+    }
+}
+
+/// The answer of a collector that accepted a part of the spans.
+fn rejection(partial: otlp::PartialSuccess) -> ExportAnswer {
     let words: String = partial
         .error_message
         .chars()
         .take(MAX_MESSAGE_CHARS)
         .collect();
-    let reason = format!("the collector rejected them: {words:?}");
-    Ok(ExportAnswer {
+    ExportAnswer {
         rejected: u64::try_from(partial.rejected_spans).unwrap_or(0),
-        reason,
-    })
+        reason: format!("the collector rejected them: {words:?}"),
+    }
 }
 
 /// OTLP defines the codes after which a message may be sent again.

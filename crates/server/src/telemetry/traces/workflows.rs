@@ -161,6 +161,21 @@ fn attempt_record(end: &AttemptEnd<'_>) -> Option<Record> {
         [nanos(started), nanos(*at).max(nanos(started))],
     );
     record.side = SpanKind::Producer;
+    record.spans[0].attributes = attempt_attributes(end, started);
+    record.failure = failure(*outcome);
+    Some(record)
+}
+
+/// Attributes of an attempt that began at `started`.
+fn attempt_attributes(end: &AttemptEnd<'_>, started: Timestamp) -> Attributes {
+    let AttemptEnd {
+        workflow,
+        graph,
+        job,
+        during,
+        outcome,
+        ..
+    } = end;
     let about = &graph.jobs[job.index()];
     let mut attributes: Attributes = vec![
         ("messaging.system", "tidegate".into()),
@@ -180,9 +195,7 @@ fn attempt_record(end: &AttemptEnd<'_>) -> Option<Record> {
         let millis = i64::try_from(waited).unwrap_or(i64::MAX);
         attributes.push(("tidegate.waited_ms", millis.into()));
     }
-    record.spans[0].attributes = attributes;
-    record.failure = failure(*outcome);
-    Some(record)
+    attributes
 }
 
 /// Outcome of an attempt in one word.

@@ -47,6 +47,13 @@ pub(crate) enum Via {
 }
 
 impl Layered {
+    /// Whether a line is drawn along the rail, because there are too many bends.
+    pub(crate) fn has_rail(&self) -> bool {
+        self.routes
+            .iter()
+            .any(|route| matches!(route.via, Via::Rail))
+    }
+
     pub(crate) fn new(graph: &Graph, grouping: Grouping) -> Self {
         let joined = JunctionGraph::new(graph, grouping);
         let mut layer_of = joined.layers();
@@ -121,21 +128,30 @@ enum Hub {
     To(u32),
 }
 
-/// Routes lines, shortest first until the bends are used up. New bends are appended to `layer`.
-fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
-    let mut line_counts = vec![(0_u32, 0_u32); layer.len()];
+/// The end of each line that has more lines on its side: lines share bends at their hub.
+fn hubs(lines: &[(u32, u32)], vertices: usize) -> Vec<Hub> {
+    let mut line_counts = vec![(0_u32, 0_u32); vertices];
     for &(from, to) in lines {
         line_counts[from as usize].0 += 1;
         line_counts[to as usize].1 += 1;
     }
+    let hub = |&(from, to): &(u32, u32)| {
+        if line_counts[from as usize].0 >= line_counts[to as usize].1 {
+            Hub::From(from)
+        } else {
+            Hub::To(to)
+        }
+    };
+    lines.iter().map(hub).collect()
+}
+
+/// Routes lines, shortest first until the bends are used up. New bends are appended to `layer`.
+fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
+    let hubs = hubs(lines, layer.len());
     let between =
         |&(from, to): &(u32, u32)| (layer[to as usize] - layer[from as usize] - 1) as usize;
-    let mut long: Vec<(usize, usize)> = lines
-        .iter()
-        .map(between)
-        .enumerate()
-        .filter(|&(_, bends)| bends > 0)
-        .collect();
+    let mut long: Vec<(usize, usize)> = lines.iter().map(between).enumerate().collect();
+    long.retain(|&(_, bends)| bends > 0);
     long.sort_by_key(|&(_, bends)| bends);
     let direct = |&(from, to): &(u32, u32)| Route {
         from,
@@ -152,12 +168,7 @@ fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
             continue;
         };
         bends_left = rest;
-        let many_from = line_counts[route.from as usize].0 >= line_counts[route.to as usize].1;
-        let hub = if many_from {
-            Hub::From(route.from)
-        } else {
-            Hub::To(route.to)
-        };
+        let hub = hubs[index];
         let passed = layer[route.from as usize] + 1..layer[route.to as usize];
         let via = passed.map(|at| {
             *shared.entry((hub, at)).or_insert_with(|| {

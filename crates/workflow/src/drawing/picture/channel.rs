@@ -44,15 +44,14 @@ pub(super) fn assign_tracks(mut nets: Vec<Net>, mut free: Vec<i32>) -> Option<Ve
         .collect();
     while !unassigned.is_empty() {
         let blockers = blockers(&nets, &unassigned);
-        let Some(index) = unassigned.iter().position(|net| {
+        let is_next = |net| {
             blockers[net]
                 .iter()
                 .all(|other| !unassigned.contains(other))
-        }) else {
-            let split = unassigned
-                .iter()
-                .copied()
-                .find(|net| can_split(&nets[*net], &first_halves, *net))?;
+        };
+        let Some(index) = unassigned.iter().position(is_next) else {
+            let mut waiting = unassigned.iter().copied();
+            let split = waiting.find(|&net| can_split(&nets[net], &first_halves, net))?;
             let second_place = split_net(&mut nets, split, &mut free)?;
             first_halves.insert(second_place, split);
             unassigned.push(second_place);
@@ -64,24 +63,22 @@ pub(super) fn assign_tracks(mut nets: Vec<Net>, mut free: Vec<i32>) -> Option<Ve
             let row = nets[first].continuation.map_or(span.0, |(row, _)| row);
             span = (span.0.min(row), span.1.max(row));
         }
-        let after = blockers[&net]
-            .iter()
-            .filter_map(|&other| nets[other].track)
-            .max()
-            .map_or(0, |last| last + 1);
-        let fits = |track: &Vec<(i32, i32)>| {
-            track
-                .iter()
-                .all(|&(low, high)| high < span.0 || span.1 < low)
-        };
-        let track = (after..tracks.len())
-            .find(|&track| fits(&tracks[track]))
-            .unwrap_or(tracks.len().max(after));
-        tracks.resize(tracks.len().max(track + 1), Vec::new());
-        tracks[track].push(span);
-        nets[net].track = Some(track);
+        let before = blockers[&net].iter().filter_map(|&net| nets[net].track);
+        let first_track = before.max().map_or(0, |last| last + 1);
+        nets[net].track = Some(occupy_track(&mut tracks, first_track, span));
     }
     Some(nets)
+}
+
+/// Occupies rows of the first track from `first` on in which they are free. Returns that track.
+fn occupy_track(tracks: &mut Vec<Vec<(i32, i32)>>, first: usize, span: (i32, i32)) -> usize {
+    let is_free = |&(low, high): &(i32, i32)| high < span.0 || span.1 < low;
+    let track = (first..tracks.len())
+        .find(|&track| tracks[track].iter().all(is_free))
+        .unwrap_or(tracks.len().max(first));
+    tracks.resize(tracks.len().max(track + 1), Vec::new());
+    tracks[track].push(span);
+    track
 }
 
 /// Splits a net at the free row that is nearest to its middle. Returns the index of the second half, which is

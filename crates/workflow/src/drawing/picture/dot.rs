@@ -19,17 +19,15 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         if job.handler != job.name {
             write!(out, "\\n{handler}")?;
         }
-        match picture.style(index) {
-            None => writeln!(out, "\"];")?,
-            Some(style) => {
-                let (fill, rim) = style.light;
-                writeln!(
-                    out,
-                    "\", tooltip=\"{}\", fillcolor=\"{fill}\", color=\"{rim}\"];",
-                    style.word
-                )?;
-            }
+        if let Some(style) = picture.style(index) {
+            let (fill, rim) = style.light;
+            let word = style.word;
+            write!(
+                out,
+                "\", tooltip=\"{word}\", fillcolor=\"{fill}\", color=\"{rim}"
+            )?;
         }
+        writeln!(out, "\"];")?;
     }
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
         for parent in &job.parents {

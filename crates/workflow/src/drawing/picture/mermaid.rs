@@ -19,6 +19,11 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
             writeln!(out, "  j{parent} --> j{index}")?;
         }
     }
+    write_classes(picture, out)
+}
+
+/// Writes the colours of each state, and the jobs in that state.
+fn write_classes(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     for style in &STATE_STYLES {
         let mut jobs = picture.jobs().filter(|&job| {
             picture

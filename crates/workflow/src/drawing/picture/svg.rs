@@ -36,19 +36,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         picture.summary(picture.jobs())
     )?;
     write_style(out)?;
-    out.write_str(r#"<g class="lines">"#)?;
-    layout
-        .edges
-        .iter()
-        .try_for_each(|edge| write_line(edge, out))?;
-    for junction in &layout.junctions {
-        write!(
-            out,
-            r#"<circle cx="{}" cy="{}" r="3"/>"#,
-            junction.x, junction.y
-        )?;
-    }
-    out.write_str("</g>")?;
+    write_lines(&layout, out)?;
     layout
         .blocks
         .iter()
@@ -58,6 +46,19 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
     }
     legend.write(layout.height, out)?;
     out.write_str("</svg>\n")
+}
+
+/// Writes the lines and the junctions between them.
+fn write_lines(layout: &Layout, out: &mut impl Write) -> fmt::Result {
+    out.write_str(r#"<g class="lines">"#)?;
+    layout
+        .edges
+        .iter()
+        .try_for_each(|edge| write_line(edge, out))?;
+    for Point { x, y } in &layout.junctions {
+        write!(out, r#"<circle cx="{x}" cy="{y}" r="3"/>"#)?;
+    }
+    out.write_str("</g>")
 }
 
 /// Writes the style sheet. All rules contain the class of the picture, so that a page can contain
@@ -151,6 +152,21 @@ fn write_frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fm
     )
 }
 
+/// Writes the mark of a state into the box of a job.
+fn write_mark(node: Node, mark: impl fmt::Display, out: &mut impl Write) -> fmt::Result {
+    let (class, left, down) = if node.width == node.height {
+        ("mark square", 8, 4)
+    } else {
+        ("mark", 16, 5)
+    };
+    let left = node.x + left;
+    let base = node.y + node.height / 2 + down;
+    write!(
+        out,
+        r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{mark}</text>"#
+    )
+}
+
 fn write_job_box(
     picture: &Picture<'_>,
     job: JobIndex,
@@ -168,19 +184,16 @@ fn write_job_box(
     let name = xml_text(&definition.name);
     let handler = xml_text(&definition.handler);
     let state_style = picture.style(job);
-    match state_style {
-        Some(state_style) => {
-            let word = state_style.word;
-            write!(
-                out,
-                r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#
-            )?;
-        }
+    match state_style.map(|style| style.word) {
+        Some(word) => write!(
+            out,
+            r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#
+        ),
         None => write!(
             out,
             r#"<g role="img"><title>{name}, handler {handler}</title>"#
-        )?,
-    }
+        ),
+    }?;
     let is_square = width == height;
     let radius = if is_square { 3 } else { 6 };
     write!(
@@ -188,18 +201,7 @@ fn write_job_box(
         r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>"#
     )?;
     if let Some(state_style) = state_style {
-        let (class, left, down) = if is_square {
-            ("mark square", 8, 4)
-        } else {
-            ("mark", 16, 5)
-        };
-        let left = x + left;
-        let base = y + height / 2 + down;
-        write!(
-            out,
-            r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#,
-            state_style.mark
-        )?;
+        write_mark(node, state_style.mark, out)?;
     }
     if !is_square {
         let left = x + if state_style.is_some() { 30 } else { 14 };

@@ -10,7 +10,7 @@ use super::state_style::display_rank;
 use super::subject::Picture;
 use super::terminal::{Colour, Glyphs, Terminal, char_width, label, with_mark};
 use crate::drawing::layout::coordinates::vertical_positions;
-use crate::drawing::layout::layers::{Layered, Via};
+use crate::drawing::layout::layers::Layered;
 use crate::drawing::layout::order::reduce_crossings;
 use crate::drawing::layout::units::{Grouping, Unit};
 use crate::model::JobIndex;
@@ -65,26 +65,11 @@ impl Canvas {
     /// Draws a picture. `None` if it does not fit the terminal.
     fn draw(picture: &Picture<'_>, terminal: &Terminal, grouping: Grouping) -> Option<Self> {
         let layered = Layered::new(picture.graph, grouping);
-        if layered.units.len() > MAX_UNITS
-            || layered
-                .routes
-                .iter()
-                .any(|route| matches!(route.via, Via::Rail))
-        {
+        if layered.units.len() > MAX_UNITS || layered.has_rail() {
             return None;
         }
         let layered = reduce_crossings(layered);
-        let heights = vec![1; layered.units.len()];
-        let loose = vertical_positions(&layered, &heights, 1, 1);
-        let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
-        let rows = if height(&loose) <= MAX_LOOSE_ROWS {
-            loose
-        } else {
-            vertical_positions(&layered, &heights, 1, 0)
-        };
-        if height(&rows) > MAX_ROWS {
-            return None;
-        }
+        let rows = vertex_rows(&layered)?;
         let mut canvas = Self {
             cells: vec![Vec::new(); height(&rows) as usize],
         };
@@ -193,7 +178,6 @@ impl Canvas {
         };
         let at = |track: usize| begin + 2 * track + 1;
         let column = at(track);
-        let (mut top, mut bottom) = net.span();
         for &row in &net.left {
             self.draw_level_line(row, begin, column);
             self.draw_directions(row, column, LEFT, LineKind::Turns);
@@ -212,10 +196,13 @@ impl Canvas {
             .iter()
             .filter_map(|first| first.continuation)
             .find(|&(_, second)| std::ptr::eq(&nets[second], net));
-        if let Some((row, _)) = came_from {
-            top = top.min(row);
-            bottom = bottom.max(row);
-        }
+        let (top, bottom) = net.span();
+        let row = came_from.map_or(top, |(row, _)| row);
+        self.draw_upright_line(column, top.min(row), bottom.max(row));
+    }
+
+    /// Draws an upright line over the rows `top..=bottom`.
+    fn draw_upright_line(&mut self, column: usize, top: i32, bottom: i32) {
         for row in top..=bottom {
             let up = if row > top { UP } else { 0 };
             let down = if row < bottom { DOWN } else { 0 };
@@ -245,6 +232,22 @@ impl Canvas {
         }
         Ok(())
     }
+}
+
+fn height(rows: &[i32]) -> i32 {
+    rows.iter().max().map_or(0, |last| last + 1)
+}
+
+/// The row of each vertex, with free rows between them if there are not too many. `None` if there
+/// are too many without.
+fn vertex_rows(layered: &Layered) -> Option<Vec<i32>> {
+    let heights = vec![1; layered.units.len()];
+    let loose = vertical_positions(layered, &heights, 1, 1);
+    if height(&loose) <= MAX_LOOSE_ROWS {
+        return Some(loose);
+    }
+    let rows = vertical_positions(layered, &heights, 1, 0);
+    (height(&rows) <= MAX_ROWS).then_some(rows)
 }
 
 /// The lines from a layer to the next, and the rows at which they arrive, each with whether a job

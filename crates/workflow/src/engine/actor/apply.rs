@@ -40,7 +40,6 @@ impl Applier<'_> {
         envelope: &Envelope,
     ) -> Result<Answer, EngineError> {
         let request = &envelope.request;
-        let now = envelope.now;
         if cached.workflow.is_deleted() {
             return Err(EngineError::NoWorkflow {
                 workflow: cached.workflow.id,
@@ -55,37 +54,45 @@ impl Applier<'_> {
         if matches!(event, Event::Tick { .. }) {
             cached.workflow.restore_missing_rows();
         }
-        let started = request
-            .job()
-            .and_then(|job| cached.workflow.jobs.get(job.index())?.started_at);
+        self.apply_event(cached, envelope, &event)
+    }
+
+    /// Applies the event of a request.
+    fn apply_event(
+        &self,
+        cached: &mut CachedWorkflow,
+        envelope: &Envelope,
+        event: &Event,
+    ) -> Result<Answer, EngineError> {
+        let &Envelope {
+            ref request, now, ..
+        } = envelope;
+        let started = reported_start(&cached.workflow, request);
         let ready_before = cached.workflow.newly_ready().len();
-        let candidates = self
-            .context
-            .attempt_observer
-            .as_ref()
-            .map(|_| possibly_ended(&cached.workflow, &event, now));
-        let effect = transition(&mut cached.workflow, &event, self.context.retention, now)?;
-        let ended = candidates.map_or_else(Vec::new, |before| {
-            EndedAttempt::from_transition(&cached.workflow, &event, before)
-        });
-        let leased = self.lease_jobs(cached, envelope, effect, ready_before);
-        let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
-        let duration = started
-            .filter(|_| reported)
-            .map(|started| now.since(started));
-        let overdue_leases = match event {
-            Event::Tick { served_since } if cached.workflow.graph.has_limits() => {
-                cached.workflow.continued_leases(served_since, now)
-            }
-            _ => Vec::new(),
-        };
+        let candidates = self.observed_jobs(&cached.workflow, event, now);
+        let effect = transition(&mut cached.workflow, event, self.context.retention, now)?;
         Ok(Answer {
-            leased,
-            duration,
-            ended,
-            overdue_leases,
+            ended: EndedAttempt::from_transition(&cached.workflow, event, candidates),
+            leased: self.lease_jobs(cached, envelope, effect, ready_before),
+            duration: started
+                .filter(|_| effect == Effect::Done)
+                .map(|started| now.since(started)),
+            overdue_leases: overdue_leases(&cached.workflow, event, now),
             ..answer(&cached.workflow, request.job(), effect)
         })
+    }
+
+    /// Returns the running jobs whose attempts an event may end. Empty without an observer.
+    fn observed_jobs(
+        &self,
+        workflow: &Workflow,
+        event: &Event,
+        now: Timestamp,
+    ) -> Vec<(JobIndex, Job)> {
+        if self.context.attempt_observer.is_none() {
+            return Vec::new();
+        }
+        possibly_ended(workflow, event, now)
     }
 
     /// Returns the jobs that a request leases to its caller. The first `ready_before` of the newly
@@ -154,13 +161,12 @@ impl Applier<'_> {
             if !claim.reserve_one() {
                 break;
             }
-            let next = lease.successor(job);
             let held = Lease {
-                token: next.token,
+                token: lease.successor(job).token,
                 worker: claim.worker.clone(),
                 expires: now + claim.lease,
             };
-            leased.extend(self.lease(cached, next, held, now));
+            leased.extend(self.lease(cached, job, held, now));
         }
         leased
     }
@@ -216,15 +222,17 @@ impl Applier<'_> {
     pub(super) fn lease(
         &self,
         cached: &mut CachedWorkflow,
-        lease: LeaseRef,
+        job: JobIndex,
         held: Lease,
         now: Timestamp,
     ) -> Option<LeasedJob> {
         let expires = held.expires;
-        let event = Event::Claim {
-            job: lease.job,
-            lease: held,
+        let lease = LeaseRef {
+            workflow: cached.workflow.id,
+            job,
+            token: held.token,
         };
+        let event = Event::Claim { job, lease: held };
         transition(&mut cached.workflow, &event, self.context.retention, now).ok()?;
         Some(self.leased_job(cached, lease, expires, now))
     }
@@ -256,6 +264,28 @@ impl Applier<'_> {
             inputs: inputs.collect(),
             undelivered: UndeliveredLease::new(self.releaser, lease, fence, now),
         }
+    }
+}
+
+/// Returns the start of the attempt that a request reports.
+fn reported_start(workflow: &Workflow, request: &Request) -> Option<Timestamp> {
+    match request {
+        Request::Report { job, .. } => workflow.job(*job).started_at,
+        _ => None,
+    }
+}
+
+/// Returns the leases under limits that continue past their end after an event, and their new ends.
+fn overdue_leases(
+    workflow: &Workflow,
+    event: &Event,
+    now: Timestamp,
+) -> Vec<(LeaseRef, Timestamp)> {
+    match event {
+        Event::Tick { served_since } if workflow.graph.has_limits() => {
+            workflow.continued_leases(*served_since, now)
+        }
+        _ => Vec::new(),
     }
 }
 

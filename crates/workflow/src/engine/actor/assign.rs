@@ -14,8 +14,8 @@ use super::apply::{Applier, new_token};
 use super::cache::cached_workflow::CachedWorkflow;
 use crate::graph::Graph;
 use crate::machine::Lease;
-use crate::model::{JobIndex, JobState, LeaseRef, Status, Timestamp};
-use crate::queue::{JobOffer, ReservedWorker};
+use crate::model::{JobIndex, JobState, Status, Timestamp, WorkflowId};
+use crate::queue::{JobOffer, QueueCache, ReservedWorker};
 
 /// Jobs of one workflow for one waiting worker, which gets them when they are written.
 pub(super) struct Assignment {
@@ -32,11 +32,43 @@ struct WorkerRotation {
     is_exhausted: bool,
 }
 
+impl WorkerRotation {
+    /// Returns the index of the assignment of the next worker: one that has no job yet, or else the
+    /// one with the fewest. `None` if no worker takes more.
+    fn next_worker(
+        &mut self,
+        queues: &QueueCache,
+        offer: JobOffer<'_>,
+        assignments: &mut Vec<Assignment>,
+    ) -> Option<usize> {
+        if !self.is_exhausted
+            && let Some(worker) = queues.reserve_worker(offer)
+        {
+            let leased = Vec::with_capacity(1);
+            assignments.push(Assignment { worker, leased });
+            return Some(assignments.len() - 1);
+        }
+        self.is_exhausted = true;
+        self.assignments.pop_front()
+    }
+}
+
 /// Sorts jobs by priority, the most urgent first. Jobs of one priority keep their order.
 pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
     let mut sorted = jobs.to_vec();
     sorted.sort_by_key(|job| Reverse(graph.jobs[job.index()].priority));
     sorted
+}
+
+fn job_offer(graph: &Graph, workflow: WorkflowId, job: JobIndex) -> JobOffer<'_> {
+    let definition = &graph.jobs[job.index()];
+    JobOffer {
+        queue: &definition.queue,
+        handler: &definition.handler,
+        priority: definition.priority,
+        workflow,
+        job,
+    }
 }
 
 impl Applier<'_> {
@@ -51,64 +83,53 @@ impl Applier<'_> {
         cached: &mut CachedWorkflow,
         now: Timestamp,
     ) -> Vec<Assignment> {
-        let can_assign = self.context.queues.has_waiting_claims()
-            && cached.workflow.meta().status == Status::Running
-            && self.context.store_health.is_healthy();
-        if !can_assign || cached.workflow.newly_ready().is_empty() {
+        if !self.can_assign(cached) {
             return Vec::new();
         }
         let graph = Arc::clone(&cached.workflow.graph);
-        let mut assignments: Vec<Assignment> = Vec::new();
-        let mut rotations: HashMap<(&str, &str), WorkerRotation> = HashMap::new();
+        let mut assignments = Vec::new();
+        let mut rotations: HashMap<_, WorkerRotation> = HashMap::new();
         for job in by_priority(&graph, cached.workflow.newly_ready()) {
             if cached.workflow.job(job).state != JobState::Ready || graph.limits(job).is_some() {
                 continue;
             }
-            let definition = &graph.jobs[job.index()];
-            let queue = &*definition.queue;
-            let handler = &*definition.handler;
-            let offer = JobOffer {
-                queue,
-                handler,
-                priority: definition.priority,
-                workflow: cached.workflow.id,
-                job,
-            };
-            let rotation = rotations.entry((queue, handler)).or_default();
-            if !rotation.is_exhausted {
-                match self.context.queues.reserve_worker(offer) {
-                    Some(worker) => {
-                        rotation.assignments.push_front(assignments.len());
-                        assignments.push(Assignment {
-                            worker,
-                            leased: Vec::with_capacity(1),
-                        });
-                    }
-                    None => rotation.is_exhausted = true,
-                }
-            }
-            let Some(at) = rotation.assignments.pop_front() else {
-                continue;
-            };
-            let Assignment { worker, leased } = &mut assignments[at];
-            if worker.accepts(offer) {
-                let claim = worker.claim();
-                let lease = LeaseRef {
-                    workflow: cached.workflow.id,
-                    job,
-                    token: new_token(),
-                };
-                let held = Lease {
-                    token: lease.token,
-                    worker: claim.worker.clone(),
-                    expires: now + claim.lease,
-                };
-                leased.extend(self.lease(cached, lease, held, now));
-            }
-            if leased.len() < worker.claim().limit {
+            let offer = job_offer(&graph, cached.workflow.id, job);
+            let rotation = rotations.entry((offer.queue, offer.handler)).or_default();
+            let next = rotation.next_worker(&self.context.queues, offer, &mut assignments);
+            if let Some(at) = next
+                && self.lease_to_waiting(cached, &mut assignments[at], offer, now)
+            {
                 rotation.assignments.push_back(at);
             }
         }
         assignments
+    }
+
+    /// Leases a job to a waiting worker that accepts it. Returns whether the worker can take more.
+    fn lease_to_waiting(
+        &self,
+        cached: &mut CachedWorkflow,
+        Assignment { worker, leased }: &mut Assignment,
+        offer: JobOffer<'_>,
+        now: Timestamp,
+    ) -> bool {
+        let claim = worker.claim();
+        if worker.accepts(offer) {
+            let held = Lease {
+                token: new_token(),
+                worker: claim.worker.clone(),
+                expires: now + claim.lease,
+            };
+            leased.extend(self.lease(cached, offer.job, held, now));
+        }
+        leased.len() < claim.limit
+    }
+
+    /// Whether a workflow has new ready jobs that may be leased to waiting workers.
+    fn can_assign(&self, cached: &CachedWorkflow) -> bool {
+        !cached.workflow.newly_ready().is_empty()
+            && self.context.queues.has_waiting_claims()
+            && cached.workflow.meta().status == Status::Running
+            && self.context.store_health.is_healthy()
     }
 }

@@ -100,10 +100,7 @@ impl WorkflowBatch {
             self.create_if_missing(index, applier);
             let outcome = match &mut self.cached {
                 Some(entry) => applier.apply(entry, &self.envelopes[index]),
-                None => Err(match &self.load_error {
-                    Some(error) => StoreError::clone(error).into(),
-                    None => EngineError::NoWorkflow { workflow: self.id },
-                }),
+                None => Err(self.absence_error()),
             };
             self.answers.push(outcome);
         }
@@ -116,6 +113,14 @@ impl WorkflowBatch {
         entry
             .workflow
             .change(fastrand::u32(..), applier.store.write_options(), now)
+    }
+
+    /// The error for requests to a state that is not in memory.
+    fn absence_error(&self) -> EngineError {
+        match &self.load_error {
+            Some(error) => StoreError::clone(error).into(),
+            None => EngineError::NoWorkflow { workflow: self.id },
+        }
     }
 
     /// Creates the workflow if it does not exist and the request creates it.

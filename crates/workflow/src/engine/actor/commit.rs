@@ -59,6 +59,20 @@ struct Prepared {
     no_ops: Vec<WorkflowBatch>,
 }
 
+impl ChangedBatches {
+    fn with_capacity(number: usize) -> Self {
+        Self {
+            batches: Vec::with_capacity(number),
+            changes: Vec::with_capacity(number),
+        }
+    }
+
+    fn push(&mut self, batch: WorkflowBatch, change: Change) {
+        self.batches.push(batch);
+        self.changes.push(change);
+    }
+}
+
 impl GroupCommit<'_> {
     fn context(&self) -> &Context {
         self.applier.context
@@ -74,9 +88,7 @@ impl GroupCommit<'_> {
                 StoreOperation::Read,
                 Err::<(), _>(&error),
             );
-            batches
-                .into_iter()
-                .for_each(|batch| self.fail(batch, &error));
+            self.fail_all(batches, &error);
             return Vec::new();
         }
         let Prepared {
@@ -125,31 +137,34 @@ impl GroupCommit<'_> {
                 .store_health
                 .record(self.partition, operation, outcome);
         }
-        let mut retry = Vec::new();
         match applied {
-            Ok(StoreOutcome {
-                applied,
-                refused,
-                unanswered,
-            }) => {
-                for ((mut batch, change), applied) in
-                    batches.into_iter().zip(&*changes).zip(applied)
-                {
-                    match &refused {
-                        Some(error) if applied != Applied::Done => self.fail(batch, error),
-                        _ => {
-                            // A refused write does not repair the rows that a partial write left
-                            // over.
-                            batch.orphan_rows = batch.orphan_rows.filter(|_| refused.is_none());
-                            batch.unanswered = unanswered.clone().map(Box::new);
-                            retry.extend(self.on_applied(batch, change, applied));
-                        }
-                    }
+            Ok(outcome) => self.resolve(batches, &changes, outcome),
+            Err(error) => {
+                self.fail_all(batches, &error);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Handles the results of changes. Returns the batches that must be applied again.
+    fn resolve(
+        &self,
+        batches: Vec<WorkflowBatch>,
+        changes: &[Change],
+        outcome: StoreOutcome,
+    ) -> Vec<WorkflowBatch> {
+        let mut retry = Vec::new();
+        for ((mut batch, change), applied) in batches.into_iter().zip(changes).zip(outcome.applied)
+        {
+            match &outcome.refused {
+                Some(error) if applied != Applied::Done => self.fail(batch, error),
+                refused => {
+                    // A refused write does not repair the rows that a partial write left over.
+                    batch.orphan_rows = batch.orphan_rows.filter(|_| refused.is_none());
+                    batch.unanswered = outcome.unanswered.clone().map(Box::new);
+                    retry.extend(self.on_applied(batch, change, applied));
                 }
             }
-            Err(error) => batches
-                .into_iter()
-                .for_each(|batch| self.fail(batch, &error)),
         }
         retry
     }
@@ -160,28 +175,17 @@ impl GroupCommit<'_> {
         if batches.len() > 1 && self.context().queues.has_waiting_claims() {
             batches.sort_by_cached_key(WorkflowBatch::urgency);
         }
-        let changed = ChangedBatches {
-            batches: Vec::with_capacity(batches.len()),
-            changes: Vec::with_capacity(batches.len()),
-        };
         let mut prepared = Prepared {
             retry: Vec::new(),
             deletes: ChangedBatches::default(),
-            updates: changed,
+            updates: ChangedBatches::with_capacity(batches.len()),
             no_ops: Vec::new(),
         };
         for mut batch in batches {
             batch.orphan_rows = self.partial_writes.orphan_rows(batch.id).map(Box::new);
             match batch.apply_requests(&self.applier) {
-                Some(change) => {
-                    let changed = if is_delete(&change) {
-                        &mut prepared.deletes
-                    } else {
-                        &mut prepared.updates
-                    };
-                    changed.batches.push(batch);
-                    changed.changes.push(change);
-                }
+                Some(change) if is_delete(&change) => prepared.deletes.push(batch, change),
+                Some(change) => prepared.updates.push(batch, change),
                 // The cached state may be outdated. No change, or a refusal, may be wrong for the
                 // stored state.
                 None if batch.source == StateSource::Cache => {
@@ -246,11 +250,9 @@ impl GroupCommit<'_> {
         let acknowledges = |batch: &WorkflowBatch| {
             store.waits_for_replicas() && batch.answers.iter().any(Result::is_ok)
         };
-        let (acknowledging, others): (Vec<WorkflowBatch>, Vec<WorkflowBatch>) =
+        let (mut acknowledging, others): (Vec<_>, Vec<_>) =
             batches.into_iter().partition(acknowledges);
-        others
-            .into_iter()
-            .for_each(|batch| self.finish(batch, None));
+        self.finish_all(others);
         if acknowledging.is_empty() {
             return Vec::new();
         }
@@ -259,19 +261,14 @@ impl GroupCommit<'_> {
             .map(|batch| (batch.id, batch.stored_meta()))
             .collect();
         match store.confirm(self.partition, &states).await {
-            Ok(true) => acknowledging
-                .into_iter()
-                .for_each(|batch| self.finish(batch, None)),
+            Ok(true) => self.finish_all(acknowledging),
             Ok(false) => {
-                let stale = acknowledging.into_iter().map(|mut batch| {
-                    batch.must_reload();
-                    batch
-                });
-                return stale.collect();
+                acknowledging
+                    .iter_mut()
+                    .for_each(WorkflowBatch::must_reload);
+                return acknowledging;
             }
-            Err(error) => acknowledging
-                .into_iter()
-                .for_each(|batch| self.fail(batch, &error)),
+            Err(error) => self.fail_all(acknowledging, &error),
         }
         Vec::new()
     }
@@ -347,28 +344,31 @@ impl GroupCommit<'_> {
         }
     }
 
+    /// Publishes a change that was written, and updates the state in memory.
+    fn on_written(&self, batch: &mut WorkflowBatch, change: &Change) {
+        if batch.orphan_rows.is_some() {
+            self.partial_writes.repaired(batch.id);
+        }
+        publish(self.context(), batch, change);
+        self.record_attempts(batch);
+        self.release_permits(batch);
+        let (Some(cached), Write::Put(put)) = (&mut batch.cached, &change.write) else {
+            return;
+        };
+        cached.workflow.on_applied();
+        cached.cache_outputs(&put.results);
+        for answer in batch.answers.iter_mut().flatten() {
+            cached.fill_inputs(&mut answer.leased);
+        }
+        for assignment in &mut batch.assignments {
+            cached.fill_inputs(&mut assignment.leased);
+        }
+    }
+
     /// Sends the answers, notifies watchers and queues, and caches the state.
     fn finish(&self, mut batch: WorkflowBatch, change: Option<&Change>) {
         if let Some(change) = change {
-            if batch.orphan_rows.is_some() {
-                self.partial_writes.repaired(batch.id);
-            }
-            publish(self.context(), &batch, change);
-            self.record_attempts(&batch);
-            self.release_permits(&batch);
-            if let (Some(cached), Write::Put(put)) = (&mut batch.cached, &change.write) {
-                cached.workflow.on_applied();
-                cached.cache_outputs(&put.results);
-                let answered = batch.answers.iter_mut().flatten();
-                let answered = answered.map(|answer| &mut answer.leased);
-                let assigned = batch
-                    .assignments
-                    .iter_mut()
-                    .map(|assignment| &mut assignment.leased);
-                answered
-                    .chain(assigned)
-                    .for_each(|leased| cached.fill_inputs(leased));
-            }
+            self.on_written(&mut batch, change);
         }
         for Assignment { worker, leased } in batch.assignments {
             let jobs = leased.into_iter().map(|leased| (batch.id, leased));
@@ -382,6 +382,19 @@ impl GroupCommit<'_> {
             Some(cached) => self.state_cache.insert(batch.id, cached),
             None => self.state_cache.remove_placeholder(batch.id),
         }
+    }
+
+    /// Finishes batches that change nothing.
+    fn finish_all(&self, batches: Vec<WorkflowBatch>) {
+        batches
+            .into_iter()
+            .for_each(|batch| self.finish(batch, None));
+    }
+
+    fn fail_all(&self, batches: Vec<WorkflowBatch>, error: &StoreError) {
+        batches
+            .into_iter()
+            .for_each(|batch| self.fail(batch, error));
     }
 
     fn fail(&self, batch: WorkflowBatch, error: &StoreError) {

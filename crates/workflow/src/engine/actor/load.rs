@@ -52,11 +52,10 @@ pub(super) async fn load_missing(
     interner: &GraphInterner,
     batches: &mut [WorkflowBatch],
 ) -> Result<(), StoreError> {
-    for batch in batches
-        .iter_mut()
-        .filter(|batch| batch.source == StateSource::MustReload)
-    {
-        load_changes(store, batch).await?;
+    for batch in &mut *batches {
+        if batch.source == StateSource::MustReload {
+            load_changes(store, batch).await?;
+        }
     }
     let missing: Vec<usize> = (0..batches.len())
         .filter(|&at| batches[at].needs_state())
@@ -64,7 +63,7 @@ pub(super) async fn load_missing(
     if missing.is_empty() {
         return Ok(());
     }
-    let ids: Vec<WorkflowId> = missing.iter().map(|&at| batches[at].id).collect();
+    let ids: Vec<_> = missing.iter().map(|&at| batches[at].id).collect();
     for (at, stored) in missing.into_iter().zip(load_each(store, &ids).await?) {
         let batch = &mut batches[at];
         batch.source = StateSource::Store;

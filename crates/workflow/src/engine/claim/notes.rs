@@ -124,23 +124,28 @@ impl Engine {
             .map(|((id, _), excerpt)| (id, decode_jobs(id, excerpt)));
         let jobs_by_workflow: BTreeMap<WorkflowId, Result<JobsByIndex, EngineError>> =
             decoded.collect();
-        let unknown = Job::default();
-        let attempt = |lease: &LeaseRef| {
-            let none = EngineError::NoWorkflow {
-                workflow: lease.workflow,
-            };
-            let jobs = jobs_by_workflow
-                .get(&lease.workflow)
-                .ok_or(none)?
-                .as_ref()
-                .map_err(EngineError::clone)?;
-            let job = jobs.get(&lease.job).unwrap_or(&unknown);
-            match job.state {
-                JobState::Running { .. } if job.token == lease.token => Ok(job.attempt),
-                _ => Err(job_lease_lost(self.job_name(lease), job, lease.token).into()),
-            }
-        };
+        let attempt = |lease| self.attempt_of(&jobs_by_workflow, lease);
         leases.iter().map(attempt).collect()
+    }
+
+    /// Returns the attempt that holds a lease, from the jobs of the workflows that exist.
+    fn attempt_of(
+        &self,
+        jobs_by_workflow: &BTreeMap<WorkflowId, Result<JobsByIndex, EngineError>>,
+        lease: &LeaseRef,
+    ) -> Result<u16, EngineError> {
+        let workflow = lease.workflow;
+        let jobs = jobs_by_workflow
+            .get(&workflow)
+            .ok_or(EngineError::NoWorkflow { workflow })?
+            .as_ref()
+            .map_err(EngineError::clone)?;
+        let unknown = Job::default();
+        let job = jobs.get(&lease.job).unwrap_or(&unknown);
+        match job.state {
+            JobState::Running { .. } if job.token == lease.token => Ok(job.attempt),
+            _ => Err(job_lease_lost(self.job_name(lease), job, lease.token).into()),
+        }
     }
 
     /// Returns the name of a job, or its index if the graph is not in memory. A lost lease does not

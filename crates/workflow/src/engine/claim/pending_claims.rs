@@ -4,7 +4,7 @@ use crate::codec::StoreError;
 use crate::engine::actor::answer::Answer;
 use crate::engine::context::error::EngineError;
 use crate::queue::QueueCache;
-use crate::queue::cache::{ClaimEnd, DequeuedJob};
+use crate::queue::cache::{ClaimEnd, DequeueRequest, DequeuedJob};
 
 /// Dequeued jobs of a claim. The queues get the outcome of each, also if this is dropped early.
 pub(in crate::engine) struct PendingClaims<'a> {
@@ -33,6 +33,12 @@ impl<'a> PendingClaims<'a> {
     /// The dequeued jobs.
     pub(crate) fn jobs(&self) -> &[DequeuedJob] {
         &self.dequeued
+    }
+
+    /// Dequeues known jobs until there are `limit`.
+    pub(super) fn fill(&mut self, request: DequeueRequest<'_>, limit: usize) {
+        let missing = limit - self.dequeued.len();
+        self.dequeued.extend(self.queues.dequeue(request, missing));
     }
 
     pub(super) fn add(&mut self, dequeued: Vec<DequeuedJob>) {

@@ -187,37 +187,38 @@ impl Engine {
         let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
         let guard = self.queues().begin_refill(&names);
         let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
-        let (mut partitions, _) = self.readable_partitions();
-        partitions.retain(|partition| wanted.contains(partition));
         let mut found = self.unanswered_rows(queues, wanted);
-        let mut reserved = 0;
-        if !partitions.is_empty() {
-            reserved = self
-                .read_first_rows(&query, &partitions, depth, &mut found)
-                .await?;
-            self.read_further_lanes(&query, &partitions, depth, &mut found)
-                .await?;
-        }
-        let is_truncated = |found: &RefillRows| {
-            found
-                .partitions
-                .iter()
-                .flatten()
-                .any(PartitionRows::is_truncated)
-        };
-        let truncated_queues = names
-            .iter()
-            .zip(&found)
-            .filter(|(_, found)| is_truncated(found))
-            .map(|(name, _)| name.clone())
-            .collect();
+        let reserved_rows = self.read_rows(&query, wanted, depth, &mut found).await?;
+        let truncated_queues = truncated_queues(&names, &found);
         let refilled = guard.finish(found);
         self.remove_orphan_rows(refilled.stale_rows).await;
         Ok(RefillSummary {
             new_jobs: refilled.new_jobs.len(),
-            reserved_rows: reserved,
+            reserved_rows,
             truncated_queues,
         })
+    }
+
+    /// Reads the rows of a query in those of the wanted partitions that are readable. Returns the
+    /// number of rows that are left to their assigned servers.
+    async fn read_rows(
+        &self,
+        query: &RefillQuery<'_>,
+        wanted: &[Partition],
+        depth: RefillDepth,
+        found: &mut [RefillRows],
+    ) -> Result<usize, StoreError> {
+        let (mut partitions, _) = self.readable_partitions();
+        partitions.retain(|partition| wanted.contains(partition));
+        if partitions.is_empty() {
+            return Ok(0);
+        }
+        let reserved = self
+            .read_first_rows(query, &partitions, depth, found)
+            .await?;
+        self.read_further_lanes(query, &partitions, depth, found)
+            .await?;
+        Ok(reserved)
     }
 
     /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
@@ -302,41 +303,12 @@ impl Engine {
         most: usize,
         found: &mut [RefillRows],
     ) -> Result<bool, StoreError> {
-        let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
-        for (at, (to_read, found)) in query.queues.iter().zip(&*found).enumerate() {
-            for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
-                if let Some(PartitionRows {
-                    rows,
-                    lanes: LanesRead::UpTo(last),
-                    ..
-                }) = read
-                    && rows.len() >= query.limit
-                    && partitions.contains(&partition)
-                {
-                    after
-                        .entry(partition)
-                        .or_default()
-                        .push((at, lane_rows(&to_read.queue, &last.handler, &last.limits)));
-                }
-            }
-        }
+        let after = query.last_lanes(partitions, found);
         if after.is_empty() {
             return Ok(false);
         }
-        let lane_limit =
-            (MAX_ROWS_PER_LANE / usize::from(self.store().partitions())).max(MIN_ROWS_PER_LANE);
-        let wanted: Vec<(Partition, Vec<LaneScan>)> = after
-            .iter()
-            .map(|(at, lanes)| {
-                (
-                    *at,
-                    lanes
-                        .iter()
-                        .map(|(_, lane)| LaneScan::rest_of_queue(lane))
-                        .collect(),
-                )
-            })
-            .collect();
+        let lane_limit = rows_per_lane(self.store().partitions());
+        let wanted = scans_after(&after);
         let read = self.store().lanes(&wanted, lane_limit, most).await;
         let mut more = false;
         for ((partition, positions), lanes) in after.into_iter().zip(read) {
@@ -353,6 +325,33 @@ impl Engine {
         }
         Ok(more)
     }
+}
+
+/// Returns the scans of the lanes after these ones, by partition.
+fn scans_after(after: &BTreeMap<Partition, Vec<(usize, Row)>>) -> Vec<(Partition, Vec<LaneScan>)> {
+    let scan = |(_, lane): &(usize, Row)| LaneScan::rest_of_queue(lane);
+    after
+        .iter()
+        .map(|(at, lanes)| (*at, lanes.iter().map(scan).collect()))
+        .collect()
+}
+
+/// Number of rows that are read of each further lane, in each of this number of partitions.
+fn rows_per_lane(partitions: u16) -> usize {
+    (MAX_ROWS_PER_LANE / usize::from(partitions)).max(MIN_ROWS_PER_LANE)
+}
+
+/// Returns the queues that have rows which were not read.
+fn truncated_queues(names: &[String], found: &[RefillRows]) -> Vec<String> {
+    let is_truncated = |found: &RefillRows| {
+        let mut read = found.partitions.iter().flatten();
+        read.any(PartitionRows::is_truncated)
+    };
+    let truncated = names
+        .iter()
+        .zip(found)
+        .filter(|(_, found)| is_truncated(found));
+    truncated.map(|(name, _)| name.clone()).collect()
 }
 
 /// Queues that a background refill reads. Dropping it lets claims read again what was not found.
@@ -399,6 +398,31 @@ impl<'a> RefillQuery<'a> {
             lanes,
             limit,
         }
+    }
+
+    /// Returns the last read lane of each queue that has more rows than the limit, by partition. A
+    /// queue is its index in the query.
+    fn last_lanes(
+        &self,
+        partitions: &[Partition],
+        found: &[RefillRows],
+    ) -> BTreeMap<Partition, Vec<(usize, Row)>> {
+        let mut last_lanes: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
+        for (at, (target, found)) in self.queues.iter().zip(found).enumerate() {
+            for &partition in partitions {
+                if let Some(PartitionRows {
+                    rows,
+                    lanes: LanesRead::UpTo(last),
+                    ..
+                }) = &found.partitions[usize::from(partition.0)]
+                    && rows.len() >= self.limit
+                {
+                    let lane = lane_rows(&target.queue, &last.handler, &last.limits);
+                    last_lanes.entry(partition).or_default().push((at, lane));
+                }
+            }
+        }
+        last_lanes
     }
 
     /// Assigns the rows of one partition to the queues.

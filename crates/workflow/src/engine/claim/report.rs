@@ -83,6 +83,25 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
         .collect()
 }
 
+/// Returns the requests of reports. Jobs that a report makes ready are leased with `claim`.
+fn report_requests(
+    reports: Vec<Report>,
+    claim: Option<&Arc<ClaimOnReport>>,
+) -> Vec<(WorkflowId, Request)> {
+    let mut seen = HashSet::new();
+    let request = |Report { lease, outcome }| {
+        let request = Request::Report {
+            job: lease.job,
+            token: lease.token,
+            outcome,
+            // Such jobs are leased once, even if the call has the report twice.
+            claim: claim.filter(|_| seen.insert(lease)).cloned(),
+        };
+        (lease.workflow, request)
+    };
+    reports.into_iter().map(request).collect()
+}
+
 impl Engine {
     /// Applies reports, independently of each other, and leases more jobs to the worker: first
     /// those that its reports made ready, which do not enter the queue, then others. Jobs that the
@@ -101,49 +120,15 @@ impl Engine {
         Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
-        let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
-        let not_begun: Vec<bool> = reports
-            .iter()
-            .map(|report| report.outcome == Outcome::NotBegun)
-            .collect();
+        let leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let claim_on_report =
             next_claim.map(|(claim, _)| Arc::new(ClaimOnReport::for_reports(claim, &reports)));
-        let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
-        let mut seen = HashSet::new();
-        let requests = reports.into_iter().map(|Report { lease, outcome }| {
-            let LeaseRef {
-                workflow,
-                job,
-                token,
-            } = lease;
-            // Jobs that a report made ready are leased once, even if the call has the report twice.
-            let claim_on_report = claim_on_report.clone().filter(|_| seen.insert(lease));
-            (
-                workflow,
-                Request::Report {
-                    job,
-                    token,
-                    outcome,
-                    claim: claim_on_report,
-                },
-            )
-        });
         let mut leased = Vec::new();
-        let mut reported = Vec::with_capacity(ids.len());
-        for (id, answer) in ids
-            .into_iter()
-            .zip(self.request_all(requests.collect(), now).await)
-        {
-            reported.push(answer.map(|mut answer| {
-                leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
-                ReportAnswer::from_answer(&answer)
-            }));
-        }
-        for ((lease, not_begun), reported) in reported_leases.iter().zip(not_begun).zip(&reported) {
-            self.resolve_charge(*lease, not_begun, reported.as_ref());
-        }
+        let reported = self
+            .send_reports(reports, claim_on_report.as_ref(), &mut leased, now)
+            .await;
         for throttled in throttled {
-            let accepted = reported_leases
+            let accepted = leases
                 .iter()
                 .zip(&reported)
                 .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
@@ -155,6 +140,30 @@ impl Engine {
             .claim_after_reports(leased, next_claim.zip(claim_on_report), now)
             .await;
         (reported, leases)
+    }
+
+    /// Applies reports. Adds the jobs that they make ready, and that `claim` leases, to `leased`.
+    async fn send_reports(
+        &self,
+        reports: Vec<Report>,
+        claim: Option<&Arc<ClaimOnReport>>,
+        leased: &mut Vec<(WorkflowId, LeasedJob)>,
+        now: Timestamp,
+    ) -> Vec<Result<ReportAnswer, EngineError>> {
+        let not_begun: Vec<(LeaseRef, bool)> = reports
+            .iter()
+            .map(|report| (report.lease, report.outcome == Outcome::NotBegun))
+            .collect();
+        let answers = self.request_all(report_requests(reports, claim), now).await;
+        let resolve = |((lease, not_begun), answer): ((LeaseRef, bool), Result<Answer, _>)| {
+            let answer = answer.map(|mut answer| {
+                leased.extend(answer.leased.drain(..).map(|job| (lease.workflow, job)));
+                ReportAnswer::from_answer(&answer)
+            });
+            self.resolve_charge(lease, not_begun, answer.as_ref());
+            answer
+        };
+        not_begun.into_iter().zip(answers).map(resolve).collect()
     }
 
     /// Returns the jobs that the reports made ready, and others up to the limit of the claim.

@@ -14,7 +14,7 @@ use crate::engine::actor::apply::new_token;
 use crate::engine::claim::pending_claims::PendingClaims;
 use crate::engine::context::error::EngineError;
 use crate::engine::{CallClock, Engine};
-use crate::graph::{Limit, Limits};
+use crate::graph::Limits;
 use crate::model::{LeaseRef, Timestamp};
 use crate::queue::LimitBlock;
 use crate::queue::blocked_limits::limit_names::{concurrency_limit_name, limit_name};
@@ -97,6 +97,18 @@ impl LimitCharge {
     /// equal.
     fn first<'t>(&self, dequeued: &'t [DequeuedJob]) -> &'t DequeuedJob {
         &dequeued[self.jobs[0]]
+    }
+
+    fn needs_units(&self) -> bool {
+        self.limits.has_rate_limits() && !self.leases.is_empty()
+    }
+
+    /// The request for the units of all leases.
+    fn unit_request(&self) -> UnitRequest {
+        UnitRequest {
+            limits: Arc::clone(&self.limits),
+            jobs: self.leases.len() as u32,
+        }
     }
 
     /// Refunds the units of the last `jobs` jobs, if units were charged.
@@ -217,6 +229,11 @@ impl Charge {
                 limits.concurrency_limits().next().is_some()
             })));
         }
+        self.set_leases(dequeued);
+    }
+
+    /// Sets the leases of each charge from its jobs and their tokens.
+    fn set_leases(&mut self, dequeued: &[DequeuedJob]) {
         for charge in &mut self.limit_charges {
             let lease = |&at: &usize| {
                 let job = &dequeued[at];
@@ -328,10 +345,8 @@ impl Charge {
         clock: CallClock,
         release_count: u64,
     ) {
-        let wants =
-            |charge: &LimitCharge| charge.limits.has_rate_limits() && !charge.leases.is_empty();
         let charges: Vec<usize> = (0..self.limit_charges.len())
-            .filter(|&charge| wants(&self.limit_charges[charge]))
+            .filter(|&charge| self.limit_charges[charge].needs_units())
             .collect();
         let Some(counter) = self
             .engine
@@ -341,13 +356,8 @@ impl Charge {
         else {
             return;
         };
-        let requests = charges.iter().map(|&charge| {
-            let LimitCharge { limits, leases, .. } = &self.limit_charges[charge];
-            UnitRequest {
-                limits: Arc::clone(limits),
-                jobs: leases.len() as u32,
-            }
-        });
+        let request = |&charge: &usize| self.limit_charges[charge].unit_request();
+        let requests = charges.iter().map(request);
         // A time before the request would unblock limits before their windows end, and all waiting
         // workers would retry without effect.
         let requested_at = clock.now();
@@ -362,20 +372,13 @@ impl Charge {
         ) in charges.into_iter().zip(granted)
         {
             self.limit_charges[charge].receipt = receipt;
+            let charged = &self.limit_charges[charge];
             if let Some(exhausted) = exhausted
-                && let Some(limit) = self.limit_charges[charge]
-                    .limits
-                    .as_slice()
-                    .get(exhausted.limit_index)
-                    .map(limit_name)
+                && let Some(limit) = charged.limits.as_slice().get(exhausted.limit_index)
             {
                 let block = rate_limit_block(exhausted, requested_at);
-                self.block_limit(
-                    self.limit_charges[charge].first(dequeued),
-                    &limit,
-                    block,
-                    release_count,
-                );
+                let job = charged.first(dequeued);
+                self.block_limit(job, &limit_name(limit), block, release_count);
             }
             self.truncate(charge, jobs as usize);
         }
@@ -485,29 +488,5 @@ impl Drop for Charge {
             self.engine.release_later(charge.permits_after(0));
             charge.refund(&self.engine, charge.leases.len());
         }
-    }
-}
-
-impl Engine {
-    /// Refunds units in the background, and unblocks their limits then.
-    pub(in crate::engine) fn refund(
-        &self,
-        ChargedUnits { limits, receipt }: ChargedUnits,
-        jobs: u32,
-    ) {
-        if jobs == 0 {
-            return;
-        }
-        let task = self.clone();
-        self.spawn(async move {
-            if let Some(counter) = task.unit_counter() {
-                counter.refund(receipt, jobs).await;
-                let counted = limits
-                    .as_slice()
-                    .iter()
-                    .filter(|limit| matches!(limit, Limit::Units { .. }));
-                counted.for_each(|limit| task.queues().unblock(&limit_name(limit)));
-            }
-        });
     }
 }

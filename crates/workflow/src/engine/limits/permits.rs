@@ -23,12 +23,11 @@ impl Engine {
         now: Timestamp,
     ) -> Vec<Result<PermitExtension, EngineError>> {
         let mut results = vec![Ok(PermitExtension::Extended); extensions.len()];
-        let mut by_lease: BTreeMap<Duration, Vec<(usize, String, LeaseRef)>> = BTreeMap::new();
-        for (at, (lease, expires)) in extensions
-            .iter()
-            .enumerate()
-            .filter(|(_, (lease, _))| has_permits(lease.token))
-        {
+        let mut by_lease: BTreeMap<Duration, Vec<_>> = BTreeMap::new();
+        for (at, (lease, expires)) in extensions.iter().enumerate() {
+            if !has_permits(lease.token) {
+                continue;
+            }
             match self.graph(lease.workflow).await {
                 Ok(Some((graph, _))) => {
                     let permits = graph
@@ -46,23 +45,34 @@ impl Engine {
             }
         }
         for (length, permits) in by_lease {
-            let permit_refs: Vec<(&str, LeaseRef)> = permits
-                .iter()
-                .map(|(_, set, lease)| (set.as_str(), *lease))
-                .collect();
-            for ((at, ..), extended) in permits
-                .iter()
-                .zip(self.store().extend_permits(&permit_refs, now, length).await)
-            {
-                match (extended, &results[*at]) {
-                    (Ok(PermitExtension::Extended), _) | (_, Err(_)) => {}
-                    (other, Ok(_)) => results[*at] = other.map_err(EngineError::from),
-                }
-            }
+            self.extend_sets(&permits, length, &mut results, now).await;
         }
         self.reacquire_after_gap(extensions, &mut results, now)
             .await;
         results
+    }
+
+    /// Extends permits of concurrency limits. Each has the index of its lease's result, which is
+    /// replaced unless all permits of the lease are extended.
+    async fn extend_sets(
+        &self,
+        permits: &[(usize, String, LeaseRef)],
+        length: Duration,
+        results: &mut [Result<PermitExtension, EngineError>],
+        now: Timestamp,
+    ) {
+        let permit_refs: Vec<(&str, LeaseRef)> = permits
+            .iter()
+            .map(|(_, set, lease)| (set.as_str(), *lease))
+            .collect();
+        for ((at, ..), extended) in permits
+            .iter()
+            .zip(self.store().extend_permits(&permit_refs, now, length).await)
+        {
+            if extended != Ok(PermitExtension::Extended) && results[*at].is_ok() {
+                results[*at] = extended.map_err(EngineError::from);
+            }
+        }
     }
 
     /// Acquires permits again that expired because they could not be extended during an outage, if
@@ -149,8 +159,8 @@ impl Engine {
         expired_leases: &[(LeaseRef, Timestamp)],
         now: Timestamp,
     ) -> HashSet<LeaseRef> {
-        let mut sets: BTreeMap<(String, u32), Vec<LeaseRef>> = BTreeMap::new();
-        let mut complete: HashSet<LeaseRef> = HashSet::new();
+        let mut sets: BTreeMap<_, Vec<LeaseRef>> = BTreeMap::new();
+        let mut complete = HashSet::new();
         for (lease, _) in expired_leases
             .iter()
             .filter(|(lease, _)| has_permits(lease.token))
@@ -170,29 +180,41 @@ impl Engine {
             .iter()
             .map(|(_, until)| until.since(now))
             .max()
-            .unwrap_or(Duration::ZERO);
+            .unwrap_or_default();
+        for denied in self.denied_permits(&sets, max_length, now).await {
+            complete.remove(&denied);
+        }
+        complete
+    }
+
+    /// Acquires permits of concurrency limits for `length`. Returns the leases that a limit denies.
+    async fn denied_permits(
+        &self,
+        sets: &BTreeMap<(String, u32), Vec<LeaseRef>>,
+        length: Duration,
+        now: Timestamp,
+    ) -> Vec<LeaseRef> {
         let requests = sets.iter().map(|((set, most), leases)| PermitRequest {
             limit: set,
             permits: *most,
             leases,
         });
         let requests: Vec<PermitRequest<'_>> = requests.collect();
-        for (request, grant) in requests.iter().zip(
-            self.store()
-                .acquire_permits(&requests, self.server_id(), now, max_length)
-                .await,
-        ) {
-            let granted = match grant {
-                Ok(grant) => grant.granted,
-                Err(error) => {
+        let grants = self
+            .store()
+            .acquire_permits(&requests, self.server_id(), now, length)
+            .await;
+        let mut denied = Vec::new();
+        for (request, grant) in requests.iter().zip(grants) {
+            let granted = grant.map_or_else(
+                |error| {
                     tracing::warn!(set = request.limit, %error, "places under a limit of jobs could not be taken again after an outage");
                     0
-                }
-            };
-            request.leases[granted..]
-                .iter()
-                .for_each(|lease| _ = complete.remove(lease));
+                },
+                |grant| grant.granted,
+            );
+            denied.extend_from_slice(&request.leases[granted..]);
         }
-        complete
+        denied
     }
 }

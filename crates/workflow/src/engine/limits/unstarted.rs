@@ -11,9 +11,10 @@ use super::unit_counter::Receipt;
 use crate::engine::Engine;
 use crate::engine::claim::report::ReportAnswer;
 use crate::engine::context::error::EngineError;
-use crate::graph::Limits;
+use crate::graph::{Limit, Limits};
 use crate::machine::Refusal;
 use crate::model::{LeaseEnd, LeaseRef, Timestamp};
+use crate::queue::blocked_limits::limit_names::limit_name;
 
 /// Maximum leases whose units are remembered, about 100 bytes each. Units of other leases are not
 /// refunded.
@@ -111,6 +112,30 @@ fn ended_without_report(reported: Result<&ReportAnswer, &EngineError>) -> bool {
             LeaseEnd::ALL.iter().any(|end| end.word() == *reason)
         }
         Err(_) => false,
+    }
+}
+
+impl Engine {
+    /// Refunds units in the background, and unblocks their limits then.
+    pub(in crate::engine) fn refund(
+        &self,
+        ChargedUnits { limits, receipt }: ChargedUnits,
+        jobs: u32,
+    ) {
+        if jobs == 0 {
+            return;
+        }
+        let task = self.clone();
+        self.spawn(async move {
+            if let Some(counter) = task.unit_counter() {
+                counter.refund(receipt, jobs).await;
+                let counted = limits
+                    .as_slice()
+                    .iter()
+                    .filter(|limit| matches!(limit, Limit::Units { .. }));
+                counted.for_each(|limit| task.queues().unblock(&limit_name(limit)));
+            }
+        });
     }
 }
 

@@ -82,26 +82,10 @@ impl Engine {
         after: Option<&str>,
         limit: usize,
     ) -> Result<PartialResult<CountPage>, EngineError> {
-        let statuses = filter.wanted_statuses();
         let mut missing = MissingPartitions::default();
         if filter.tag.is_some() {
-            let counts = self.walk(filter, &mut missing).await?;
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let mut names = Vec::new();
-            for (name, counts) in counts.range::<str, _>((from, Bound::Unbounded)).take(limit) {
-                names.push((
-                    name.clone(),
-                    statuses
-                        .iter()
-                        .map(|&status| (status, counts[status_index(status)]))
-                        .collect(),
-                ));
-            }
-            let last = names.last().map(|(name, _): &(String, _)| name.clone());
-            let next =
-                last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
             return Ok(PartialResult {
-                found: CountPage { names, next },
+                found: self.walk_page(filter, after, limit, &mut missing).await?,
                 missing,
             });
         }
@@ -122,6 +106,27 @@ impl Engine {
             },
             missing,
         })
+    }
+
+    /// A page of counts for a filter with a tag, which has no index by name.
+    async fn walk_page(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+        missing: &mut MissingPartitions,
+    ) -> Result<CountPage, EngineError> {
+        let statuses = filter.wanted_statuses();
+        let counts = self.walk(filter, missing).await?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut names = NumbersByName::new();
+        for (name, counts) in counts.range::<str, _>((from, Bound::Unbounded)).take(limit) {
+            let number = |&status: &Status| (status, counts[status_index(status)]);
+            names.push((name.clone(), statuses.iter().map(number).collect()));
+        }
+        let last = names.last().map(|(name, _)| name.clone());
+        let next = last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
+        Ok(CountPage { names, next })
     }
 
     /// At most `limit` names after `after`, and whether there are more.

@@ -110,12 +110,7 @@ impl Engine {
         bytes: u64,
         found: &mut RunningJobs,
     ) -> Result<(usize, u64), EngineError> {
-        let id = |row: &Row| {
-            read_due_row(row)
-                .expect("a store has rows of a time and an id")
-                .1
-        };
-        let ids: Vec<WorkflowId> = rows.iter().map(id).collect();
+        let ids: Vec<WorkflowId> = rows.iter().map(|row| due_workflow(row)).collect();
         let mut small = Vec::new();
         let mut processed = 0;
         let mut cost = 0;
@@ -140,12 +135,22 @@ impl Engine {
                 cost += self.add_large_workflow(id, found).await?;
             }
         }
-        for (&id, stored) in small.iter().zip(self.store().load(&small).await?) {
+        self.add_small_workflows(&small, found).await?;
+        Ok((processed, cost))
+    }
+
+    /// Adds the running jobs of small workflows.
+    async fn add_small_workflows(
+        &self,
+        ids: &[WorkflowId],
+        found: &mut RunningJobs,
+    ) -> Result<(), EngineError> {
+        for (&id, stored) in ids.iter().zip(self.store().load(ids).await?) {
             if let Some(Ok(workflow)) = stored.map(|stored| Workflow::read(id, &stored)) {
                 found.add_jobs(&workflow.graph, &workflow.jobs);
             }
         }
-        Ok((processed, cost))
+        Ok(())
     }
 
     /// Adds the running jobs of a large workflow. Returns the approximate bytes that were read.
@@ -163,6 +168,12 @@ impl Engine {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The workflow of a row of a timer.
+fn due_workflow(row: &[u8]) -> WorkflowId {
+    let (_, id) = read_due_row(row).expect("a store has rows of a time and an id");
+    id
 }
 
 /// The queue of all jobs of a graph, if they have the same.

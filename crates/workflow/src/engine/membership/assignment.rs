@@ -16,17 +16,13 @@ pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<Se
         .collect();
     // The claim with the highest weight is granted first.
     claims.sort_unstable_by(|left, right| right.cmp(left));
-    let mut assigned: Vec<Option<ServerId>> = vec![None; partitions.into()];
+    let mut assigned = vec![None::<ServerId>; partitions.into()];
     for (_, partition, server) in claims {
-        let is_full = || {
-            assigned
-                .iter()
-                .filter(|assigned_to| **assigned_to == Some(server))
-                .count()
-                >= max_partitions
-        };
-        if assigned[usize::from(partition)].is_none() && !is_full() {
-            assigned[usize::from(partition)] = Some(server);
+        let server = Some(server);
+        let at = usize::from(partition);
+        let own = assigned.iter().filter(|&&owner| owner == server).count();
+        if assigned[at].is_none() && own < max_partitions {
+            assigned[at] = server;
         }
     }
     assigned.into_iter().flatten().collect()

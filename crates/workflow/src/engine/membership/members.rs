@@ -38,6 +38,20 @@ pub(super) struct MemberRecord {
     pub(super) served_since_micros: Option<u64>,
 }
 
+impl MemberRecord {
+    /// The member of this record, without its partitions.
+    fn into_member(self, id: ServerId) -> Member {
+        Member {
+            id,
+            description: self.description,
+            started_at: Timestamp::from_micros(self.started_micros),
+            last_heartbeat: Timestamp::from_micros(self.heartbeat_micros),
+            served_since: self.served_since_micros.map(Timestamp::from_micros),
+            partitions: Vec::new(),
+        }
+    }
+}
+
 /// Servers that are alive, and servers whose records must be removed.
 #[derive(Debug, Default)]
 pub(super) struct Members {
@@ -88,12 +102,7 @@ impl FutureRecords {
                 return Liveness::from_heartbeat(last_heartbeat, now);
             }
             if !was_future_before {
-                warn!(
-                    server = %id,
-                    seconds = last_heartbeat.since(now).as_secs(),
-                    "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
-                     server counts as gone until its next heartbeat"
-                );
+                warn_of_future(id, last_heartbeat.since(now));
             }
             self.0.insert(
                 id,
@@ -110,6 +119,15 @@ impl FutureRecords {
             liveness => liveness,
         }
     }
+}
+
+fn warn_of_future(server: ServerId, ahead: Duration) {
+    warn!(
+        %server,
+        seconds = ahead.as_secs(),
+        "the last heartbeat of a server is in the future: the clock of redis was set back, or another redis took over. The \
+         server counts as gone until its next heartbeat"
+    );
 }
 
 /// Returns the members of these records, with their partitions, and the servers to remove. A record
@@ -132,33 +150,29 @@ pub(super) fn members_from_records(
         seen.push(id);
         match future_records.liveness(id, record.heartbeat_micros, now) {
             Liveness::Alive => {
-                members.alive.push(Member {
-                    id,
-                    description: record.description,
-                    started_at: Timestamp::from_micros(record.started_micros),
-                    last_heartbeat: Timestamp::from_micros(record.heartbeat_micros),
-                    served_since: record.served_since_micros.map(Timestamp::from_micros),
-                    partitions: Vec::new(),
-                });
                 members.cannot_publish |= record.cannot_publish;
+                members.alive.push(record.into_member(id));
             }
             Liveness::Suspect => {}
             Liveness::Expired => members.expired.push(id),
         }
     }
     future_records.0.retain(|id, _| seen.contains(id));
-    let ids: Vec<ServerId> = members.alive.iter().map(|server| server.id).collect();
+    share_out(partitions, &mut members.alive);
+    members
+}
+
+/// Assigns the partitions of a store to its members.
+fn share_out(partitions: u16, alive: &mut [Member]) {
+    let ids: Vec<ServerId> = alive.iter().map(|server| server.id).collect();
     for (partition, assigned_to) in (0..).zip(assign_partitions(partitions, &ids)) {
-        let server = members
-            .alive
-            .iter_mut()
-            .find(|server| server.id == assigned_to);
-        server
+        let mut servers = alive.iter_mut();
+        servers
+            .find(|server| server.id == assigned_to)
             .expect("homes are shared out among them")
             .partitions
             .push(Partition(partition));
     }
-    members
 }
 
 #[cfg(test)]

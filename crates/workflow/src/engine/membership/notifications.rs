@@ -244,14 +244,7 @@ impl<'a> NotificationLoop<'a> {
         let engine = self.engine;
         engine.queues().advance(now);
         match event {
-            StoreEvent::Subscribed(topic) => {
-                self.subscribed.insert(topic);
-                self.update_subscribed();
-                match topic {
-                    Topic::Servers => self.context().membership.members_changed.notify_one(),
-                    Topic::Partition(partition, _) => self.on_gap(&[partition], now),
-                }
-            }
+            StoreEvent::Subscribed(topic) => self.on_subscribed(topic, now),
             StoreEvent::Unsubscribed {
                 topic,
                 reason,
@@ -274,6 +267,15 @@ impl<'a> NotificationLoop<'a> {
                 engine.queues().unblock(&release.limit)
             }
             StoreEvent::Broadcast(..) | StoreEvent::Announced(..) | StoreEvent::Released(_) => {}
+        }
+    }
+
+    fn on_subscribed(&mut self, topic: Topic, now: Timestamp) {
+        self.subscribed.insert(topic);
+        self.update_subscribed();
+        match topic {
+            Topic::Servers => self.context().membership.members_changed.notify_one(),
+            Topic::Partition(partition, _) => self.on_gap(&[partition], now),
         }
     }
 

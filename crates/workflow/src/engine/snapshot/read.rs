@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 
 use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
-use crate::codec::{ResultField, StoreError, decode};
+use crate::codec::{ResultField, StoreError, StoredState, decode};
 use crate::engine::actor::run_blocking::LargeReadPermit;
 use crate::engine::context::error::EngineError;
 use crate::engine::{Engine, ListedWorkflow, decode_listed};
-use crate::graph::Graph;
+use crate::graph::{Graph, GraphJob};
 use crate::machine::Workflow;
 use crate::model::workflow_state::Job;
 use crate::model::{AttemptError, JobIndex, JobState, Meta, WorkflowId};
@@ -51,7 +52,7 @@ impl Engine {
                 Some(graph) => Workflow::read_state(id, graph, &stored.state),
                 None => Workflow::read(id, &stored),
             };
-            workflow.map(|workflow| (queue_names_in(&workflow.graph), workflow))
+            workflow.map(|workflow| (queue_names_in(workflow.graph.jobs.iter()), workflow))
         };
         let (names, workflow) = if is_large {
             self.run_blocking(read).await?
@@ -106,47 +107,23 @@ impl Engine {
         let none = || EngineError::NoWorkflow { workflow: id };
         let (graph, read_permit) = self.graph(id).await?.ok_or_else(none)?;
         let chosen = choose(&graph);
-        let mut wanted = chosen.clone();
-        wanted.extend(
-            chosen
-                .iter()
-                .flat_map(|job| &graph.jobs[job.index()].parents)
-                .take(MAX_PARENTS + 1),
-        );
-        if wanted.len() > chosen.len() + MAX_PARENTS {
+        let Some(wanted) = with_parents(&graph, &chosen) else {
             drop((graph, read_permit));
             return self.show(id).await;
-        }
-        let state = self.store().excerpt(id, &wanted).await?.ok_or_else(none)?;
-        let meta: Meta = decode(&state.meta, || format!("the state of workflow {id}"))?;
-        let mut jobs = HashMap::with_capacity(state.jobs.len());
-        for (job, bytes) in &state.jobs {
-            jobs.insert(
-                *job,
-                decode(bytes, || format!("the state of job {job} of workflow {id}"))?,
-            );
-        }
-        let waits = |job: &JobIndex| {
-            jobs.get(job)
-                .is_none_or(|job: &Job| job.state == JobState::Waiting)
         };
-        if meta.blocked() != Some(0) && chosen.iter().any(waits) {
-            drop((graph, read_permit));
+        let state = self.store().excerpt(id, &wanted).await?.ok_or_else(none)?;
+        let partial = PartialSnapshot::decode(id, graph, &state)?;
+        let waits = |job: &JobIndex| {
+            let job = partial.jobs.get(job);
+            job.is_none_or(|job| job.state == JobState::Waiting)
+        };
+        if partial.meta.blocked() != Some(0) && chosen.iter().any(waits) {
+            drop((partial, read_permit));
             return self.show(id).await;
         }
-        let queues: HashSet<&str> = chosen
-            .iter()
-            .map(|job| graph.jobs[job.index()].queue.as_str())
-            .collect();
-        let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
-        let unknown = Job::default();
-        let source = SnapshotSource::Partial(Box::new(PartialSnapshot {
-            id,
-            graph,
-            meta,
-            jobs,
-            unknown,
-        }));
+        let definitions = chosen.iter().map(|job| &partial.graph.jobs[job.index()]);
+        let queues = queue_names_in(definitions);
+        let source = SnapshotSource::Partial(Box::new(partial));
         Ok(Snapshot {
             read_permit,
             ..self.snapshot(source, &queues)
@@ -260,25 +237,9 @@ impl Engine {
             .pop()
             .unwrap_or_default();
         let each = found.chunks(2 + usize::from(ERRORS)).zip(jobs);
-        each.map(|(found, job)| {
-            let errors = found[2..].iter().flatten();
-            let errors = errors
-                .map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
-            let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
-            errors.sort_by_key(|error| error.at);
-            let progress = found[1].as_ref();
-            let progress = progress.map(|bytes| {
-                decode(bytes, || {
-                    format!("the progress of job {job} of workflow {id}")
-                })
-            });
-            Ok(JobResult {
-                output: found[0].clone(),
-                errors,
-                progress: progress.transpose()?,
-            })
-        })
-        .collect()
+        each.map(|(found, &job)| decode_result(id, job, found))
+            .collect::<Result<_, StoreError>>()
+            .map_err(EngineError::from)
     }
 
     pub(crate) fn has_partition(&self, id: WorkflowId) -> bool {
@@ -286,8 +247,57 @@ impl Engine {
     }
 }
 
-/// The names of all queues of a graph's jobs.
-fn queue_names_in(graph: &Graph) -> Vec<String> {
-    let names: HashSet<&str> = graph.jobs.iter().map(|job| job.queue.as_str()).collect();
+/// Decodes the result of a job from its output, its progress, and its errors.
+fn decode_result(
+    id: WorkflowId,
+    job: JobIndex,
+    fields: &[Option<Bytes>],
+) -> Result<JobResult, StoreError> {
+    let errors = fields[2..].iter().flatten();
+    let errors =
+        errors.map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
+    let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
+    errors.sort_by_key(|error| error.at);
+    let progress = fields[1].as_ref().map(|bytes| {
+        decode(bytes, || {
+            format!("the progress of job {job} of workflow {id}")
+        })
+    });
+    Ok(JobResult {
+        output: fields[0].clone(),
+        errors,
+        progress: progress.transpose()?,
+    })
+}
+
+impl PartialSnapshot {
+    fn decode(id: WorkflowId, graph: Arc<Graph>, state: &StoredState) -> Result<Self, StoreError> {
+        let job = |(job, bytes): &(JobIndex, Vec<u8>)| {
+            let decoded = decode(bytes, || format!("the state of job {job} of workflow {id}"));
+            decoded.map(|decoded| (*job, decoded))
+        };
+        Ok(Self {
+            id,
+            graph,
+            meta: decode(&state.meta, || format!("the state of workflow {id}"))?,
+            jobs: state.jobs.iter().map(job).collect::<Result<_, _>>()?,
+            unknown: Job::default(),
+        })
+    }
+}
+
+/// Returns jobs and their parents. `None` if there are too many parents.
+fn with_parents(graph: &Graph, jobs: &[JobIndex]) -> Option<Vec<JobIndex>> {
+    let parents = jobs
+        .iter()
+        .flat_map(|job| &graph.jobs[job.index()].parents)
+        .take(MAX_PARENTS + 1);
+    let all: Vec<JobIndex> = jobs.iter().chain(parents).copied().collect();
+    (all.len() <= jobs.len() + MAX_PARENTS).then_some(all)
+}
+
+/// The names of the queues of jobs.
+fn queue_names_in<'a>(jobs: impl Iterator<Item = &'a GraphJob>) -> Vec<String> {
+    let names: HashSet<&str> = jobs.map(|job| job.queue.as_str()).collect();
     names.into_iter().map(str::to_owned).collect()
 }

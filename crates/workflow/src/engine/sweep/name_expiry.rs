@@ -191,6 +191,26 @@ impl Engine {
         let restored = &mut progress.restored[register as usize];
         let names = self.names_of_rows(register, restored).await?;
         self.restore_missing(register, names, now).await?;
+        let entered = self.next_entries(register, checked).await?;
+        // An entry time of zero means that the time is unknown.
+        let has_time = |(_, at): &RegisteredName| at.is_some_and(|at| at > Timestamp::default());
+        let (timed, untimed): (Vec<RegisteredName>, Vec<RegisteredName>) =
+            entered.into_iter().partition(has_time);
+        self.enter_names(
+            register,
+            untimed.into_iter().map(|(name, _)| (name, String::new())),
+            now,
+        )
+        .await?;
+        self.remove_unused_names(register, timed, now).await
+    }
+
+    /// Reads the page of a register after `checked`, which advances, without paused queues.
+    async fn next_entries(
+        &self,
+        register: Register,
+        checked: &mut Option<String>,
+    ) -> Result<Vec<RegisteredName>, StoreError> {
         let page = self
             .store()
             .register_page(register, checked.as_deref(), PAGE_NAMES)
@@ -202,21 +222,19 @@ impl Engine {
         let open = page
             .into_iter()
             .filter(|(_, value)| Paused::read(value) == Paused::No);
-        let entered = self
-            .store()
+        self.store()
             .registered_at(register, open.map(|(name, _)| name).collect())
-            .await?;
-        // An entry time of zero means that the time is unknown.
-        let has_time = |(_, at): &RegisteredName| at.is_some_and(|at| at > Timestamp::default());
-        let (timed, untimed): (Vec<RegisteredName>, Vec<RegisteredName>) =
-            entered.into_iter().partition(has_time);
-        self.enter_names(
-            register,
-            untimed.into_iter().map(|(name, _)| (name, String::new())),
-            now,
-        )
-        .await?;
-        let unused = self.unused_names(register, timed, now).await?;
+            .await
+    }
+
+    /// Removes the unused names among these. Returns their number.
+    async fn remove_unused_names(
+        &self,
+        register: Register,
+        names: Vec<RegisteredName>,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let unused = self.unused_names(register, names, now).await?;
         let removed = self.store().remove_unused(register, &unused).await?;
         if removed > 0 {
             let names: Vec<String> = unused.into_iter().map(|(name, _)| name).collect();

@@ -8,6 +8,8 @@ use hashbrown::{HashMap, HashSet};
 
 use super::SweepScope;
 use crate::codec::{Applied, Change, Delete, ReadyJob, Row, StoreError, Write};
+use crate::engine::actor::answer::Answer;
+use crate::engine::actor::partial_writes::PartialWrites;
 use crate::engine::actor::request::Request;
 use crate::engine::context::error::EngineError;
 use crate::engine::{Engine, StoreOperation};
@@ -106,27 +108,13 @@ impl Engine {
     /// Completes interrupted writes: rows of existing workflows are written again, rows of
     /// interrupted creations are removed.
     pub(super) async fn repair_partial_writes(&self, scope: SweepScope, now: Timestamp) {
-        let mut partial_writes: Vec<WorkflowId> = Vec::new();
-        for (partition, actor) in self.store().all_partitions().zip(&self.core.actors) {
-            let max_workflows = scope.max_workflows(
-                &self.core.context.store_health,
-                partition,
-                StoreOperation::Write,
-            );
-            partial_writes.extend(actor.partial_writes.due(now, max_workflows));
-        }
-        let requests = partial_writes
-            .iter()
-            .map(|&id| (id, Request::RepairRows))
-            .collect();
+        let partial_writes = self.due_partial_writes(scope, now);
         let mut orphans = HashMap::new();
-        for (id, answer) in partial_writes
-            .iter()
-            .zip(self.request_all(requests, now).await)
-        {
+        for (id, answer) in self.request_rewrites(&partial_writes, now).await {
             match answer {
                 Err(EngineError::NoWorkflow { .. }) => {
-                    orphans.extend(self.orphan_rows(*id).map(|orphan_rows| (*id, orphan_rows)))
+                    let orphan_rows = self.partial_writes(id).orphan_rows(id);
+                    orphans.extend(orphan_rows.map(|orphan_rows| (id, orphan_rows)))
                 }
                 Err(error) => {
                     tracing::debug!(workflow = %id, %error, "the rows of a workflow could not be written again")
@@ -137,10 +125,30 @@ impl Engine {
         self.remove_orphans(orphans).await;
     }
 
-    fn orphan_rows(&self, id: WorkflowId) -> Option<Delete> {
-        self.core.actors[usize::from(id.partition().0)]
-            .partial_writes
-            .orphan_rows(id)
+    /// The workflows whose interrupted writes are to be completed now.
+    fn due_partial_writes(&self, scope: SweepScope, now: Timestamp) -> Vec<WorkflowId> {
+        let troubles = &self.core.context.store_health;
+        let mut due = Vec::new();
+        for (partition, actor) in self.store().all_partitions().zip(&self.core.actors) {
+            let max_workflows = scope.max_workflows(troubles, partition, StoreOperation::Write);
+            due.extend(actor.partial_writes.due(now, max_workflows));
+        }
+        due
+    }
+
+    fn partial_writes(&self, id: WorkflowId) -> &PartialWrites {
+        &self.core.actors[usize::from(id.partition().0)].partial_writes
+    }
+
+    /// Requests that workflows write their rows again. Returns the answer of each.
+    async fn request_rewrites(
+        &self,
+        ids: &[WorkflowId],
+        now: Timestamp,
+    ) -> impl Iterator<Item = (WorkflowId, Result<Answer, EngineError>)> {
+        let requests = ids.iter().map(|&id| (id, Request::RepairRows));
+        let answers = self.request_all(requests.collect(), now).await;
+        ids.iter().copied().zip(answers)
     }
 
     /// Removes the remains of workflows that are gone: these rows, and everything that is found
@@ -201,57 +209,61 @@ impl Engine {
                 applied.as_ref(),
             );
         }
-        let partial_writes = &self.core.actors[usize::from(partition.0)].partial_writes;
         let mut removed = 0;
         let mut existing = Vec::new();
         for (at, change) in changes.iter().enumerate() {
-            let Write::Delete(delete) = &change.write else {
-                continue;
-            };
-            match applied.as_ref().map(|applied| &applied[at]) {
-                Ok(Applied::Done) => {
-                    removed += 1;
-                    partial_writes.repaired(change.workflow);
-                    self.queues().apply_rows(&delete.ready, &[]);
-                }
-                Ok(Applied::Conflict(Some(_)) | Applied::MustReload)
-                    if !delete.ready.is_empty() =>
-                {
-                    partial_writes.record_rows(change.workflow, &delete.ready, &[]);
-                    existing.push(change.workflow);
-                }
-                // The workflow exists, and its due work does not depend on this removal.
-                Ok(Applied::Conflict(Some(_)) | Applied::MustReload) => {}
-                Err(
-                    StoreError::Unavailable { .. }
-                    | StoreError::Unknown { .. }
-                    | StoreError::PartialWrite { .. },
-                ) => {
-                    self.queues().add_until_store_works(change.workflow);
-                }
-                _ => _ = self.queues().quarantine_workflow(change.workflow),
-            }
+            let applied = applied.as_ref().map(|applied| &applied[at]);
+            removed += u64::from(self.finish_removal(change, applied, &mut existing));
         }
         self.rewrite_rows(existing).await;
         removed
     }
 
+    /// Handles the result of one removal. Returns whether the rows are removed. If the workflow
+    /// exists and must write its rows again, it is added to `existing`.
+    fn finish_removal(
+        &self,
+        change: &Change,
+        applied: Result<&Applied, &StoreError>,
+        existing: &mut Vec<WorkflowId>,
+    ) -> bool {
+        let workflow = change.workflow;
+        let Write::Delete(delete) = &change.write else {
+            return false;
+        };
+        match applied {
+            Ok(Applied::Done) => {
+                self.partial_writes(workflow).repaired(workflow);
+                self.queues().apply_rows(&delete.ready, &[]);
+                return true;
+            }
+            Ok(Applied::Conflict(Some(_)) | Applied::MustReload) if !delete.ready.is_empty() => {
+                self.partial_writes(workflow)
+                    .record_rows(workflow, &delete.ready, &[]);
+                existing.push(workflow);
+            }
+            // The workflow exists, and its due work does not depend on this removal.
+            Ok(Applied::Conflict(Some(_)) | Applied::MustReload) => {}
+            Err(
+                StoreError::Unavailable { .. }
+                | StoreError::Unknown { .. }
+                | StoreError::PartialWrite { .. },
+            ) => self.queues().add_until_store_works(workflow),
+            _ => _ = self.queues().quarantine_workflow(workflow),
+        }
+        false
+    }
+
     /// Writes the rows of workflows again. Workflows that cannot be written now are quarantined.
     async fn rewrite_rows(&self, workflows: Vec<WorkflowId>) {
-        let requests = workflows
-            .iter()
-            .map(|&id| (id, Request::RepairRows))
-            .collect();
-        for (id, answer) in workflows
-            .iter()
-            .zip(self.request_all(requests, self.queues().now()).await)
-        {
+        let now = self.queues().now();
+        for (id, answer) in self.request_rewrites(&workflows, now).await {
             match answer {
                 Ok(_) => {}
                 Err(EngineError::Store(StoreError::Corrupt { .. })) => {
-                    _ = self.queues().quarantine_workflow(*id)
+                    _ = self.queues().quarantine_workflow(id)
                 }
-                Err(_) => self.queues().add_until_store_works(*id),
+                Err(_) => self.queues().add_until_store_works(id),
             }
         }
     }

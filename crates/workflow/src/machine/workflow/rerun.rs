@@ -156,11 +156,8 @@ impl Workflow {
                 self.reset_by_rule(job, now);
                 reruns[job.index()] = true;
             }
-            rerun @ (Rerun::AfterEnd | Rerun::AfterFailure)
-                if self.job(job).rerun != Rerun::AfterEnd =>
-            {
-                self.job_mut(job).rerun = rerun;
-            }
+            Rerun::No => {}
+            rerun if self.job(job).rerun != Rerun::AfterEnd => self.job_mut(job).rerun = rerun,
             _ => {}
         }
     }

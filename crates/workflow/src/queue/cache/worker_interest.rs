@@ -14,6 +14,42 @@ const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);
 /// Time for which a queue counts as busy after a request of a worker.
 const BUSY_TTL: Duration = Duration::from_secs(2);
 
+/// Whether a worker requested jobs of a queue lately.
+fn is_busy(queue: &Queue, now: Timestamp) -> bool {
+    queue
+        .last_requested_at
+        .is_some_and(|at| now.since(at) <= BUSY_TTL)
+}
+
+/// Whether a worker may want new jobs of this priority at once.
+fn wants_new_jobs(queue: &mut Queue, priority: u8, now: Timestamp) -> bool {
+    let first = queue.ready_jobs.first_unlimited();
+    let is_urgent = priority > 0 && first.is_none_or(|first| first.priority() < priority);
+    !queue.paused && ((is_urgent && is_busy(queue, now)) || queue.has_waiters())
+}
+
+/// Returns what is to be read of a queue, or of one lane of it, if a worker may want the new jobs.
+/// Marks it as incomplete if not.
+fn wanted_refill(
+    name: &str,
+    queue: &mut Queue,
+    priority: u8,
+    lane: Option<LaneKey>,
+    now: Timestamp,
+) -> Option<RefillTarget> {
+    if wants_new_jobs(queue, priority, now) {
+        return Some(RefillTarget {
+            queue: name.to_owned(),
+            lanes: lane.map(|lane| vec![lane]),
+        });
+    }
+    match lane {
+        Some(lane) => queue.mark_lane_incomplete_everywhere(&lane),
+        None => queue.mark_incomplete(),
+    }
+    None
+}
+
 impl QueueCache {
     /// Records that a worker waits.
     pub(crate) fn record_wait(&self) {
@@ -66,45 +102,23 @@ impl QueueCache {
     pub(crate) fn wanted_refills(&self, announced: &ReadyQueues) -> Vec<RefillTarget> {
         let mut by_name = self.lock();
         let now = self.now();
-        let mut targets = Vec::new();
-        let mut check = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
-            let busy = queue
-                .last_requested_at
-                .is_some_and(|at| now.since(at) <= BUSY_TTL);
-            let urgent = priority > 0
-                && queue
-                    .ready_jobs
-                    .first_unlimited()
-                    .is_none_or(|head| head.priority() < priority);
-            if !queue.paused && ((busy && urgent) || queue.has_waiters()) {
-                targets.push(RefillTarget {
-                    queue: name.to_owned(),
-                    lanes: lane.map(|lane| vec![lane]),
-                });
-            } else if let Some(lane) = lane {
-                queue.mark_lane_incomplete_everywhere(&lane);
-            } else {
-                queue.mark_incomplete();
-            }
-        };
         match announced {
             ReadyQueues::Queues(queues) => {
-                for (name, priority) in queues {
+                let wanted = |(name, priority): &(String, u8)| {
                     let (name, lane) = parse_queue_or_lane(name);
-                    if let Some(queue) = by_name.get_mut(name) {
-                        let lane = lane.map(|(handler, limits)| LaneKey {
-                            limits: limits.into(),
-                            handler: handler.into(),
-                        });
-                        check(name, queue, *priority, lane);
-                    }
-                }
+                    let lane = lane.map(|(handler, limits)| LaneKey {
+                        limits: limits.into(),
+                        handler: handler.into(),
+                    });
+                    wanted_refill(name, by_name.get_mut(name)?, *priority, lane, now)
+                };
+                queues.iter().filter_map(wanted).collect()
             }
             ReadyQueues::AllQueues => by_name
                 .iter_mut()
-                .for_each(|(name, queue)| check(name, queue, u8::MAX, None)),
+                .filter_map(|(name, queue)| wanted_refill(name, queue, u8::MAX, None, now))
+                .collect(),
         }
-        targets
     }
 
     /// Returns the queues that busy workers request and that have local jobs. Nothing is read of
@@ -116,10 +130,7 @@ impl QueueCache {
         let by_name = self.lock();
         let now = self.now();
         let busy = |queue: &Queue| {
-            let requested = queue
-                .last_requested_at
-                .is_some_and(|requested| now.since(requested) <= BUSY_TTL);
-            requested && !queue.paused && queue.ready_jobs.has_local_jobs()
+            is_busy(queue, now) && !queue.paused && queue.ready_jobs.has_local_jobs()
         };
         let busy: Vec<String> = by_name
             .iter()

@@ -84,6 +84,15 @@ pub(crate) struct Lane {
     pub(crate) last_incomplete_mark: u64,
 }
 
+/// The state of a lane that the totals of its queue are computed from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LaneSummary {
+    /// Number of known jobs.
+    pub(super) known: usize,
+    /// Whether no job is known for certain, and the store may have some.
+    pub(super) needs_refill: bool,
+}
+
 /// Rows of a lane that a read found in one partition: their keys in ascending order, and whether
 /// there may be more behind them.
 #[derive(Debug, Clone, Default)]
@@ -93,9 +102,11 @@ pub(crate) struct LaneReadResult {
 }
 
 impl Lane {
-    /// Whether no job is known for certain, and the store may have some.
-    pub(super) fn needs_refill(&self) -> bool {
-        self.stale || (self.known_jobs.is_empty() && self.more_rows.any())
+    pub(super) fn summary(&self) -> LaneSummary {
+        LaneSummary {
+            known: self.known_jobs.len(),
+            needs_refill: self.stale || (self.known_jobs.is_empty() && self.more_rows.any()),
+        }
     }
 
     /// Whether forgetting the lane loses no knowledge.

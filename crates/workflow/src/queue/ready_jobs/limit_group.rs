@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use hashbrown::HashMap;
 
-use super::LaneKey;
-use super::lane::Lane;
+use super::lane::{Lane, LaneSummary};
+use super::{AbsentLane, LaneKey};
 use crate::graph::Limits;
 use crate::queue::blocked_limits::limit_names::limit_name;
 use crate::queue::scheduler::weights::Weights;
@@ -80,8 +80,47 @@ impl LimitGroup {
         UNIT_STRIDE / u64::from(self.weight)
     }
 
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked_by.is_some()
+    }
+
     pub(super) fn is_dispatchable(&self) -> bool {
-        self.known > 0 && self.blocked_by.is_none()
+        self.known > 0 && !self.is_blocked()
+    }
+
+    /// The entry of the group in the dispatch order.
+    pub(super) fn dispatch_entry(&self) -> (u64, Arc<str>) {
+        (self.pass, Arc::clone(&self.key))
+    }
+
+    /// Changes a lane, and drops it if it is idle then. Returns the result of the change, and the
+    /// lane before and after it.
+    pub(super) fn change_lane<T>(
+        &mut self,
+        handler: &Arc<str>,
+        absent: AbsentLane,
+        change: impl FnOnce(&mut Lane) -> T,
+    ) -> Option<(T, LaneSummary, LaneSummary)> {
+        let lane = match self.lanes.get_mut(handler) {
+            Some(lane) => lane,
+            None if absent == AbsentLane::Ignore => return None,
+            None => self.lanes.entry(Arc::clone(handler)).or_default(),
+        };
+        let before = lane.summary();
+        let result = change(lane);
+        let after = lane.summary();
+        if lane.is_idle() {
+            self.lanes.remove(handler);
+        }
+        self.known = self.known + after.known - before.known;
+        Some((result, before, after))
+    }
+
+    /// The lanes, copied, so that the owner of the group can be changed for each.
+    pub(super) fn lane_summaries(&self) -> Vec<(LaneKey, LaneSummary)> {
+        self.lane_keys()
+            .map(|(key, lane)| (key, lane.summary()))
+            .collect()
     }
 
     pub(crate) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
@@ -96,7 +135,7 @@ impl LimitGroup {
 
     pub(super) fn is_idle(&self) -> bool {
         self.known == 0
-            && self.blocked_by.is_none()
+            && !self.is_blocked()
             && self.lanes.values().all(|lane| !lane.more_rows.any())
     }
 }

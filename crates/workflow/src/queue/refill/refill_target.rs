@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crate::model::Timestamp;
 use crate::queue::ready_jobs::lane::MoreRows;
 use crate::queue::{LaneKey, Queue, QueueCache};
 
@@ -63,6 +64,16 @@ pub(crate) enum PartitionScope {
     All,
 }
 
+/// Whether the store is known to have no other jobs of a queue in `scope`.
+fn is_complete(queue: &Queue, scope: PartitionScope, mode: ClaimMode, now: Timestamp) -> bool {
+    match scope {
+        PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
+        PartitionScope::All => {
+            queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
+        }
+    }
+}
+
 impl QueueCache {
     /// Maximum number of quarantined rows of one partition that the last reads of these queues
     /// skipped.
@@ -95,13 +106,7 @@ impl QueueCache {
             if queue.paused {
                 return None;
             }
-            let is_complete = match scope {
-                PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
-                PartitionScope::All => {
-                    queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
-                }
-            };
-            if !notified_of_all || !is_complete {
+            if !notified_of_all || !is_complete(queue, scope, mode, now) {
                 let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
                 return (!is_left_to_refill).then(|| RefillTarget::whole(name));
             }

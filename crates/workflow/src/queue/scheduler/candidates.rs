@@ -29,11 +29,27 @@ pub(crate) fn are_of_one_partition<T>(jobs: &[(DispatchKey, T)]) -> bool {
 /// urgent than the last are always included. The others are of few partitions, each with its oldest
 /// first, so that a job which was not chosen soon becomes the oldest.
 pub(crate) fn prefer_few_partitions<T>(
-    jobs: Vec<(DispatchKey, T)>,
+    mut jobs: Vec<(DispatchKey, T)>,
     limit: usize,
 ) -> Vec<(DispatchKey, T)> {
-    let Some((last, _)) = jobs.last().filter(|_| jobs.len() > limit) else {
+    if jobs.len() <= limit {
         return jobs;
+    }
+    let mut chosen = positions_of_few_partitions(&jobs, limit)
+        .into_iter()
+        .peekable();
+    let mut positions = 0..jobs.len();
+    jobs.retain(|_| {
+        let at = positions.next();
+        chosen.next_if(|chosen| Some(*chosen) == at).is_some()
+    });
+    jobs
+}
+
+/// The ascending positions of the jobs that [`prefer_few_partitions`] returns.
+fn positions_of_few_partitions<T>(jobs: &[(DispatchKey, T)], limit: usize) -> Vec<usize> {
+    let Some((last, _)) = jobs.last() else {
+        return Vec::new();
     };
     let urgent_count = jobs.partition_point(|(dispatch_key, _)| dispatch_key.0 < last.0);
     let mut chosen: Vec<usize> = (0..urgent_count).collect();
@@ -47,11 +63,7 @@ pub(crate) fn prefer_few_partitions<T>(
         }
     }
     chosen.sort_unstable();
-    let mut chosen = chosen.into_iter().peekable();
-    let jobs = jobs.into_iter().enumerate();
-    jobs.filter(|(at, _)| chosen.next_if_eq(at).is_some())
-        .map(|(_, one)| one)
-        .collect()
+    chosen
 }
 
 #[cfg(test)]

@@ -15,8 +15,57 @@ use crate::model::Partition;
 /// A command with its arguments.
 type Command = (&'static str, &'static [&'static str]);
 
+/// The commands whose replies have the fields of [`NodeDurability`].
+const DURABILITY_COMMANDS: [Command; 5] = [
+    ("INFO", &["persistence"]),
+    ("INFO", &["replication"]),
+    ("INFO", &["memory"]),
+    ("CONFIG", &["GET", "appendfsync"]),
+    ("CONFIG", &["GET", "save"]),
+];
+
 /// The eviction policy that Redis should have: no key is evicted when its memory is full.
 const NO_EVICTION: &str = "noeviction";
+
+/// Whether a node has the risk, given the number of replicas that a write waits for, and its cause.
+type Risk = (fn(&NodeDurability, u16) -> bool, &'static str);
+
+const RISKS: [Risk; 6] = [
+    (
+        |node, _| node.persistence == Persistence::Nothing,
+        "redis keeps nothing on disk: all workflows are lost when it restarts. Set appendonly yes",
+    ),
+    (
+        |node, _| {
+            matches!(
+                node.persistence,
+                Persistence::Snapshots | Persistence::NoLog
+            )
+        },
+        "redis has no log: a crash loses what was acknowledged since its last snapshot. Set appendonly yes",
+    ),
+    (
+        |node, _| node.persistence == Persistence::LogUnsynced,
+        "redis does not sync its log: a loss of power loses what was acknowledged in the last half minute or so. Set \
+         appendfsync everysec, or always",
+    ),
+    (
+        |node, _| {
+            node.policy
+                .as_deref()
+                .is_some_and(|policy| policy != NO_EVICTION)
+        },
+        "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
+    ),
+    (
+        |node, replicas| replicas == 0 && node.replicas > 0,
+        "redis has replicas, and a failover loses what had not reached them. Set TIDEGATE_ACKNOWLEDGED_BY=replicas:1",
+    ),
+    (
+        |node, replicas| node.replicas < u64::from(replicas),
+        "redis has fewer replicas than TIDEGATE_ACKNOWLEDGED_BY asks for: writes are answered with 503 until they are connected",
+    ),
+];
 
 /// How the nodes that have partitions persist their data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,52 +144,16 @@ impl Durability {
     /// of replicas that a write waits for.
     #[must_use]
     pub fn risks(&self, replicas: u16) -> Vec<String> {
-        let count_nodes = |wanted: &dyn Fn(&NodeDurability) -> bool| {
-            self.nodes.iter().filter(|node| wanted(node)).count()
-        };
         let all = self.nodes.len();
-        let persists = |kind: Persistence| count_nodes(&move |node| node.persistence == kind);
-        let causes = [
-            (
-                persists(Persistence::Nothing),
-                "redis keeps nothing on disk: all workflows are lost when it restarts. Set appendonly yes",
-            ),
-            (
-                persists(Persistence::Snapshots) + persists(Persistence::NoLog),
-                "redis has no log: a crash loses what was acknowledged since its last snapshot. Set appendonly yes",
-            ),
-            (
-                persists(Persistence::LogUnsynced),
-                "redis does not sync its log: a loss of power loses what was acknowledged in the last half minute or so. Set \
-                 appendfsync everysec, or always",
-            ),
-            (
-                count_nodes(&|node| {
-                    node.policy
-                        .as_deref()
-                        .is_some_and(|policy| policy != NO_EVICTION)
-                }),
-                "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
-            ),
-            (
-                count_nodes(&|node| replicas == 0 && node.replicas > 0),
-                "redis has replicas, and a failover loses what had not reached them. Set TIDEGATE_ACKNOWLEDGED_BY=replicas:1",
-            ),
-            (
-                count_nodes(&|node| node.replicas < u64::from(replicas)),
-                "redis has fewer replicas than TIDEGATE_ACKNOWLEDGED_BY asks for: writes are answered with 503 until they are connected",
-            ),
-        ];
-        let found = causes.into_iter().filter(|(nodes, _)| *nodes > 0);
-        found
-            .map(|(nodes, cause)| {
-                if all == 1 {
-                    cause.to_owned()
-                } else {
-                    format!("{nodes} of {all} nodes: {cause}")
-                }
-            })
-            .collect()
+        let cause = |(endangers, cause): &Risk| {
+            let nodes = self.nodes.iter();
+            match nodes.filter(|node| endangers(node, replicas)).count() {
+                0 => None,
+                _ if all == 1 => Some((*cause).to_owned()),
+                nodes => Some(format!("{nodes} of {all} nodes: {cause}")),
+            }
+        };
+        RISKS.iter().filter_map(cause).collect()
     }
 }
 
@@ -198,72 +211,98 @@ impl RedisStore {
         options: &RedisOptions,
     ) -> Result<Durability, StoreError> {
         let keys = Keys::new(options.prefix.clone(), options.partitions);
-        durability_of_nodes(client, &keys, options.timeout).await
+        let nodes = Nodes {
+            client,
+            keys: &keys,
+            timeout: options.timeout,
+        };
+        Ok(nodes.durability().await)
     }
 
     /// The durability of the nodes of this store, as [`RedisStore::durability_at`] describes.
     pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
-        durability_of_nodes(&self.client, &self.keys, self.timeout).await
+        let nodes = Nodes {
+            client: &self.client,
+            keys: &self.keys,
+            timeout: self.timeout,
+        };
+        Ok(nodes.durability().await)
     }
 }
 
-/// Two round trips. A node that forbids the commands is left out.
-async fn durability_of_nodes(
-    client: &Client,
-    keys: &Keys,
+impl NodeDurability {
+    fn from_fields(version: String, partitions: usize, fields: &[(String, String)]) -> Self {
+        Self {
+            version,
+            partitions,
+            persistence: persistence(fields),
+            replicas: value(fields, "connected_slaves")
+                .and_then(|number| number.parse().ok())
+                .unwrap_or_default(),
+            policy: value(fields, "maxmemory_policy").map(str::to_owned),
+        }
+    }
+}
+
+/// The nodes behind the partitions of a store.
+struct Nodes<'a> {
+    client: &'a Client,
+    keys: &'a Keys,
     timeout: Duration,
-) -> Result<Durability, StoreError> {
-    // The answers of the nodes of the given partitions to these commands.
-    let query_nodes = async |partitions: &[Partition], commands: &[Command]| {
+}
+
+impl Nodes<'_> {
+    /// Two round trips. A node that forbids the commands is left out.
+    async fn durability(&self) -> Durability {
+        let nodes = self.find().await;
+        let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
+        let replies = self.query(&firsts, &DURABILITY_COMMANDS).await;
+        let node = |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| {
+            NodeDurability::from_fields(version, partitions.len(), &fields)
+        };
+        Durability {
+            nodes: nodes.into_iter().zip(replies).map(node).collect(),
+        }
+    }
+
+    /// The id, the version and the partitions of each node.
+    async fn find(&self) -> Vec<(String, String, Vec<Partition>)> {
+        let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
+        let all: Vec<Partition> = self.keys.all().collect();
+        let servers = self.query(&all, &[("INFO", &["server"])]).await;
+        for (partition, fields) in all.into_iter().zip(servers) {
+            let id = value(&fields, "run_id");
+            let (Some(id), Some(version)) = (id, value(&fields, "redis_version")) else {
+                continue;
+            };
+            match nodes.iter_mut().find(|(other, ..)| other == id) {
+                Some((.., partitions)) => partitions.push(partition),
+                None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
+            }
+        }
+        nodes
+    }
+
+    /// The fields in the replies of the nodes of the given partitions to these commands.
+    async fn query(
+        &self,
+        partitions: &[Partition],
+        commands: &[Command],
+    ) -> Vec<Vec<(String, String)>> {
         let mut batch = Batch::new();
         for &partition in partitions {
             // The key only selects the node.
-            let key = keys.set(partition, Set::Ready);
+            let key = self.keys.set(partition, Set::Ready);
             let mut unit = batch.unit().repeatable("EXISTS", &[key_arg(&key)]);
             for (name, args) in commands {
                 let args: Vec<Arg<'_>> = args.iter().map(|arg| text_arg(arg)).collect();
                 unit = unit.repeatable(name, &args);
             }
         }
-        let outcomes = client.send(batch, Instant::now() + timeout).await;
+        let deadline = Instant::now() + self.timeout;
+        let outcomes = self.client.send(batch, deadline).await;
         let each = outcomes.chunks(1 + commands.len());
         each.map(|replies| replies[1..].iter().flat_map(fields).collect())
-            .collect::<Vec<Vec<(String, String)>>>()
-    };
-    let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
-    let all: Vec<Partition> = keys.all().collect();
-    let servers = query_nodes(&all, &[("INFO", &["server"])]).await;
-    for (partition, fields) in all.into_iter().zip(servers) {
-        let (Some(id), Some(version)) = (value(&fields, "run_id"), value(&fields, "redis_version"))
-        else {
-            continue;
-        };
-        match nodes.iter_mut().find(|(other, ..)| other == id) {
-            Some((.., partitions)) => partitions.push(partition),
-            None => nodes.push((id.to_owned(), version.to_owned(), vec![partition])),
-        }
+            .collect()
     }
-    let commands: [Command; 5] = [
-        ("INFO", &["persistence"]),
-        ("INFO", &["replication"]),
-        ("INFO", &["memory"]),
-        ("CONFIG", &["GET", "appendfsync"]),
-        ("CONFIG", &["GET", "save"]),
-    ];
-    let firsts: Vec<Partition> = nodes.iter().map(|(.., partitions)| partitions[0]).collect();
-    let replies = query_nodes(&firsts, &commands).await;
-    let node_durability =
-        |((_, version, partitions), fields): ((_, _, Vec<_>), Vec<_>)| NodeDurability {
-            version,
-            partitions: partitions.len(),
-            persistence: persistence(&fields),
-            replicas: value(&fields, "connected_slaves")
-                .and_then(|number| number.parse().ok())
-                .unwrap_or_default(),
-            policy: value(&fields, "maxmemory_policy").map(str::to_owned),
-        };
-    let nodes = nodes.into_iter().zip(replies).map(node_durability);
-    Ok(Durability {
-        nodes: nodes.collect(),
-    })
 }

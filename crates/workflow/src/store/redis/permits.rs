@@ -247,18 +247,23 @@ impl RedisStore {
         });
         // It does not wait for replicas: a permit that a failover restores expires by itself.
         let answers = self.call_script(calls, Replication::NotRequired).await;
-        let parse_in_use = |(answer, positions): (Result<Reply, StoreError>, &Vec<usize>)| {
-            let answer = answer?;
-            let [in_use, not_announced] = array(&answer)?[..] else {
-                return Err(unexpected("places that are taken", &answer));
-            };
-            if count(not_announced)? > 0 {
-                self.publish_support.request_probe();
-            }
-            Ok(vec![parse_number(in_use)?; positions.len()])
-        };
-        let in_use = answers.into_iter().zip(limits.values()).map(parse_in_use);
+        let answers = answers.into_iter().zip(limits.values());
+        let in_use = answers.map(|(answer, positions)| {
+            let in_use = self.permits_in_use(&answer?)?;
+            Ok(vec![in_use; positions.len()])
+        });
         for_each_permit(&limits, in_use)
+    }
+
+    /// The number in the answer to a release. Probes publishing if the release was not announced.
+    fn permits_in_use(&self, answer: &Reply) -> Result<u32, StoreError> {
+        let [in_use, not_announced] = array(answer)?[..] else {
+            return Err(unexpected("places that are taken", answer));
+        };
+        if count(not_announced)? > 0 {
+            self.publish_support.request_probe();
+        }
+        parse_number(in_use)
     }
 
     pub(crate) async fn permit_holders(

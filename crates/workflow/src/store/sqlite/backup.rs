@@ -11,6 +11,15 @@ use super::file;
 use super::write::space::can_shrink;
 use crate::codec::StoreError;
 
+fn open_source(from: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let source =
+        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
+    source.busy_timeout(file::LOCK_TIMEOUT)?;
+    file::ensure_own_file(&source, from)?;
+    Ok(source)
+}
+
 /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of
 /// the copy in bytes. Servers may write during the copy. `to` has the complete copy, or does not
 /// exist.
@@ -19,11 +28,7 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     if to.try_exists().map_err(failed)? {
         return Err(write_failed(to, &ErrorKind::AlreadyExists.into()));
     }
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source =
-        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
-    source.busy_timeout(file::LOCK_TIMEOUT)?;
-    file::ensure_own_file(&source, from)?;
+    let source = open_source(from)?;
     if !can_shrink(&source)? {
         // The copy can shrink by itself, even if the original cannot.
         source.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;

@@ -100,27 +100,31 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<OpenedFile, StoreErro
         [],
         |row| row.get(0),
     )?;
-    let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let format = Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
-    let from = "SELECT value FROM store WHERE name = 'migrates_from'";
-    let from = writer.query_row(from, [], |row| row.get(0)).optional()?;
-    let schema = Schema::new(format, from);
-    let reader = || -> Result<Connection, StoreError> {
-        let reader = connect(path)?;
-        reader.pragma_update(None, "query_only", true)?;
-        reader.pragma_update(None, "cache_size", -8_192)?;
-        Ok(reader)
-    };
-    let readers = Some([reader()?, reader()?]);
-    let presence = Presence::for_file(path).map_err(|error| open_failed(path, error))?;
     Ok(OpenedFile {
+        schema: read_schema(&writer)?,
+        readers: Some([connect_reader(path)?, connect_reader(path)?]),
+        presence: Presence::for_file(path).map_err(|error| open_failed(path, error))?,
         writer,
-        readers,
         lock: Some(lock),
         partitions,
-        schema,
-        presence,
     })
+}
+
+fn read_schema(connection: &Connection) -> Result<Schema, StoreError> {
+    let schema = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let format = Format::from_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
+    let from = "SELECT value FROM store WHERE name = 'migrates_from'";
+    let from = connection
+        .query_row(from, [], |row| row.get(0))
+        .optional()?;
+    Ok(Schema::new(format, from))
+}
+
+fn connect_reader(path: &Path) -> Result<Connection, StoreError> {
+    let reader = connect(path)?;
+    reader.pragma_update(None, "query_only", true)?;
+    reader.pragma_update(None, "cache_size", -8_192)?;
+    Ok(reader)
 }
 
 /// Creates a store with `partitions` partitions in memory. It has one connection. With two, a write
@@ -219,6 +223,20 @@ fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// The error for a store whose lock another process has.
+fn in_use(path: &Path, mut lock: File) -> StoreError {
+    let mut holder = String::new();
+    // The process number is only a hint for people: it may be missing or outdated.
+    let _ = lock.read_to_string(&mut holder);
+    let holder = holder.trim();
+    open_failed(
+        path,
+        format_args!(
+            "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
+        ),
+    )
+}
+
 /// Locks the store.
 fn lock(path: &Path) -> Result<Lock, StoreError> {
     let mut name = path.as_os_str().to_owned();
@@ -235,18 +253,7 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
         .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // The process number is only a hint for people: it may be missing or outdated.
-            let _ = file.read_to_string(&mut holder);
-            let holder = holder.trim();
-            return Err(open_failed(
-                path,
-                format_args!(
-                    "it is in use by process {holder}. Stop that process, or set TIDEGATE_DATA_DIR to another folder"
-                ),
-            ));
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(path, file)),
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
     file.set_len(0)

@@ -156,23 +156,22 @@ impl SqliteStore {
         self.scan(move |connection| {
             // A commit with an unknown outcome may have discarded the numbers; then the rows are
             // counted in the file.
-            let numbers = depths.counts_for(&prefixes, &partitions);
+            let known = depths.counts_for(&prefixes, &partitions);
             let depth = |place: usize, at: Partition, queue: usize| {
-                let number = match &numbers {
-                    Some(numbers) => numbers[place][queue],
-                    None => read::ready_count(connection, at, &prefixes[queue])?,
+                let prefix = &prefixes[queue];
+                let number = match &known {
+                    Some(known) => known[place][queue],
+                    None => read::ready_count(connection, at, prefix)?,
                 };
-                let first = if number > 0 {
-                    read::ready(connection, at, &prefixes[queue], 1)?.pop()
-                } else {
-                    None
+                let first = match number {
+                    0 => None,
+                    _ => read::ready(connection, at, prefix, 1)?.pop(),
                 };
                 Ok((number, first))
             };
             let each = |(place, &at): (usize, &Partition)| {
-                (0..prefixes.len())
-                    .map(|queue| depth(place, at, queue))
-                    .collect::<Result<_, StoreError>>()
+                let queues = 0..prefixes.len();
+                queues.map(|queue| depth(place, at, queue)).collect()
             };
             partitions.iter().enumerate().map(each).collect()
         })

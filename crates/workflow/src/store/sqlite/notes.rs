@@ -11,25 +11,22 @@ use crate::store::{EncodedNote, NoteOutcome};
 /// Adds a note within a transaction.
 pub(super) fn add(connection: &Connection, note: &EncodedNote) -> Result<NoteOutcome, StoreError> {
     let id = note.workflow.bytes().as_slice();
-    let mut exists = connection.prepare_cached("SELECT 1 FROM workflow WHERE id = ?1")?;
-    if !exists.exists([id])? {
+    let statement = |sql| connection.prepare_cached(sql);
+    if !statement("SELECT 1 FROM workflow WHERE id = ?1")?.exists([id])? {
         return Ok(NoteOutcome::Gone);
     }
-    let mut read =
-        connection.prepare_cached("SELECT value FROM result WHERE id = ?1 AND field = ?2")?;
+    let mut read = statement("SELECT value FROM result WHERE id = ?1 AND field = ?2")?;
     let writes = note.result_writes(|field| {
         read.query_row(params![id, field_number(field)], |row| row.get(0))
             .optional()
     })?;
     for (field, value) in writes {
-        let sql = match value {
-            Some(_) => "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)",
-            None => "DELETE FROM result WHERE id = ?1 AND field = ?2",
-        };
-        let mut put = connection.prepare_cached(sql)?;
+        let field = field_number(field);
         match value {
-            Some(value) => put.execute(params![id, field_number(field), value])?,
-            None => put.execute(params![id, field_number(field)])?,
+            Some(value) => statement("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)")?
+                .execute(params![id, field, value])?,
+            None => statement("DELETE FROM result WHERE id = ?1 AND field = ?2")?
+                .execute(params![id, field])?,
         };
     }
     Ok(NoteOutcome::Stored)

@@ -83,22 +83,24 @@ impl PermitWrite {
                 };
                 permits.iter().map(count).collect()
             }
-            PermitOperation::Release { permits } => {
-                let mut remove = connection
-                    .prepare_cached("DELETE FROM holder WHERE name = ?1 AND lease = ?2")?;
-                for (limit, lease) in permits {
-                    remove.execute(params![limit, lease.text()])?;
-                }
-                let count = |(limit, _): &PermitKey| {
-                    Ok(PermitCount {
-                        in_use: count_holders(connection, limit)?,
-                        ..PermitCount::default()
-                    })
-                };
-                permits.iter().map(count).collect()
-            }
+            PermitOperation::Release { permits } => release(connection, permits),
         }
     }
+}
+
+fn release(connection: &Connection, permits: &[PermitKey]) -> Result<Vec<PermitCount>, StoreError> {
+    let mut remove =
+        connection.prepare_cached("DELETE FROM holder WHERE name = ?1 AND lease = ?2")?;
+    for (limit, lease) in permits {
+        remove.execute(params![limit, lease.text()])?;
+    }
+    let count = |(limit, _): &PermitKey| {
+        Ok(PermitCount {
+            in_use: count_holders(connection, limit)?,
+            ..PermitCount::default()
+        })
+    };
+    permits.iter().map(count).collect()
 }
 
 fn acquire(
@@ -195,10 +197,12 @@ fn list(
     let found = many(connection, sql, bounds, |row| {
         Ok((row.get::<_, String>(0)?, timestamp(row.get(1)?)))
     })?;
-    let corrupt = |error: InvalidId| StoreError::corrupt("a holder", error.to_string());
-    let holder = |(lease, until): (String, Timestamp)| {
-        let lease = lease.parse().map_err(corrupt)?;
-        Ok::<_, StoreError>((lease, until))
+    let holder = |(lease, until): (String, Timestamp)| match lease.parse() {
+        Ok(lease) => Ok((lease, until)),
+        Err(error) => Err(StoreError::corrupt(
+            "a holder",
+            InvalidId::to_string(&error),
+        )),
     };
     Ok(PermitHolders {
         number: number.unwrap_or_default(),

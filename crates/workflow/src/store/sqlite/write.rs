@@ -139,17 +139,19 @@ impl WriteRequest {
         tables: &mut WorkflowStatements<'_>,
     ) -> Result<(), StoreError> {
         match self {
-            Self::Apply(pending) => pending.run(|(partition, changes)| {
-                let applied = changes
+            Self::Apply(pending) => pending.run(|(at, changes)| {
+                changes
                     .iter()
-                    .map(|change| tables.apply(*partition, change));
-                applied.collect()
+                    .map(|change| tables.apply(*at, change))
+                    .collect()
             }),
             Self::Register(pending) => pending.run(|change| change.write(connection)),
             Self::Permits(pending) => pending.run(|change| change.write(connection)),
             Self::Notes(pending) => pending.run(|notes| {
-                let noted = notes.iter().map(|note| notes::add(connection, note));
-                noted.collect()
+                notes
+                    .iter()
+                    .map(|note| notes::add(connection, note))
+                    .collect()
             }),
             Self::LimitPages(pending) => pending.run(|pages| {
                 // SQLite answers with the current limit, which is at least the size of the file.

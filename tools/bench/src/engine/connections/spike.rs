@@ -70,15 +70,10 @@ impl Spike {
         }
         let (mut samples, mut ends) = (Vec::new(), vec![stage.totals()]);
         let calm = self.config.idle_timeout * 5 / 2;
-        for (phase, end) in [self.time / 2, self.time, self.time + calm]
-            .into_iter()
-            .enumerate()
-        {
+        let phases = [self.time / 2, self.time, self.time + calm];
+        for (phase, end) in phases.into_iter().enumerate() {
             stage.phase.set(phase);
-            while start.elapsed() < end {
-                sleep(SAMPLE_INTERVAL).await;
-                samples.push((start.elapsed(), stage.client.stats().connections));
-            }
+            stage.sample_until(start, end, &mut samples).await;
             ends.push(stage.totals());
         }
         tasks.shutdown().await;
@@ -94,6 +89,19 @@ impl Spike {
 }
 
 impl SpikeState {
+    /// Adds numbers of connections until a time after `start`.
+    async fn sample_until(
+        &self,
+        start: Instant,
+        end: Duration,
+        samples: &mut Vec<(Duration, u64)>,
+    ) {
+        while start.elapsed() < end {
+            sleep(SAMPLE_INTERVAL).await;
+            samples.push((start.elapsed(), self.client.stats().connections));
+        }
+    }
+
     fn totals(&self) -> ClientTotals {
         ClientTotals {
             at: Instant::now(),

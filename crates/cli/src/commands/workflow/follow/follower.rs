@@ -257,18 +257,12 @@ impl<'a> Follower<'a> {
         if self.named_jobs.len() < MAX_NAMED_JOBS {
             let path = format!("{}/jobs/{}", self.path(), escaped(&job));
             let error = match self.remote.get_json::<Job>(path).await {
-                Ok(job) => job
-                    .errors
-                    .last()
-                    .map(|error| format!(": {}: {}", error.kind, first_line(&error.message))),
+                Ok(job) => last_error(&job),
                 // The job is requested again after the connection is restored.
                 Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
                 Err(failure) => return Err(failure),
             };
-            self.remark(&printable(&format!(
-                "job {job} failed{}",
-                error.unwrap_or_default()
-            )));
+            self.remark(&printable(&format!("job {job} failed{error}")));
         } else if self.named_jobs.len() == MAX_NAMED_JOBS {
             self.remark(&format!(
                 "{MAX_NAMED_JOBS} failed jobs were named; the others are only counted"
@@ -279,8 +273,13 @@ impl<'a> Follower<'a> {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.trim_start().lines().next().unwrap_or_default()
+/// The first line of the last error of a job, after a colon. Empty if it has none.
+fn last_error(job: &Job) -> String {
+    let Some(error) = job.errors.last() else {
+        return String::new();
+    };
+    let first_line = error.message.trim_start().lines().next();
+    format!(": {}: {}", error.kind, first_line.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -290,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::client::address::ServerAddress;
-    use crate::output::environment::{Colour, Glyphs, Locale};
+    use crate::environment::{Colour, Glyphs, Locale};
 
     const NEW: &str = r#"{"id":"x","name":"n","status":"running","created_at":"2026-11-21T12:00:00Z","job_counts":{}}"#;
     const JOB: &str = r#"{"name":"a","handler":"h","queue":"q","state":"failed","attempt":1}"#;

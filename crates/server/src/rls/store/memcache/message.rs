@@ -45,12 +45,7 @@ pub(super) fn question(id: u16, name: &str) -> Option<Vec<u8>> {
 /// Parses the answer to `question`. Returns `None` if `message` is no answer to it.
 pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<DnsAnswer> {
     let header = message.first_chunk::<HEADER_BYTES>()?;
-    let is_answer = header[2] & 0x80 != 0;
-    let echoed_question = message.get(HEADER_BYTES..question.len())?;
-    if header[..2] != question[..2]
-        || !is_answer
-        || !echoed_question.eq_ignore_ascii_case(&question[HEADER_BYTES..])
-    {
+    if !is_answer(question, message) {
         return None;
     }
     if header[2] & 0x02 != 0 {
@@ -61,10 +56,24 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<DnsAnswer> {
         3 => return Some(DnsAnswer::NoSuchName),
         code => return Some(DnsAnswer::Failed(code)),
     }
-    let records = u16::from_be_bytes([header[6], header[7]]);
+    let count = u16::from_be_bytes([header[6], header[7]]);
+    records(message, question.len(), count).map(DnsAnswer::Records)
+}
+
+/// Whether `message` answers `question`.
+fn is_answer(question: &[u8], message: &[u8]) -> bool {
+    let echoed_question = message.get(HEADER_BYTES..question.len());
+    message[..2] == question[..2]
+        && message[2] & 0x80 != 0
+        && echoed_question
+            .is_some_and(|echoed| echoed.eq_ignore_ascii_case(&question[HEADER_BYTES..]))
+}
+
+/// Hosts and ports of the SRV records among `count` records from `at` on. None if a record is
+/// invalid.
+fn records(message: &[u8], mut at: usize, count: u16) -> Option<Vec<(String, u16)>> {
     let mut found = Vec::new();
-    let mut at = question.len();
-    for _ in 0..records {
+    for _ in 0..count {
         at = name(message, at)?.1;
         let head = message.get(at..)?.first_chunk::<10>()?;
         let length = usize::from(u16::from_be_bytes([head[8], head[9]]));
@@ -79,7 +88,7 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<DnsAnswer> {
         }
         at = data + length;
     }
-    Some(DnsAnswer::Records(found))
+    Some(found)
 }
 
 /// Parses the name at `at`. Returns it with a dot at its end, and the position after it. Returns

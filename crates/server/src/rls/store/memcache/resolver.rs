@@ -55,9 +55,8 @@ impl Resolver {
             match words.next() {
                 Some("nameserver") => {
                     let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                    resolver
-                        .servers
-                        .extend(address.map(|address| SocketAddr::new(address, 53)));
+                    let server = address.map(|address| SocketAddr::new(address, 53));
+                    resolver.servers.extend(server);
                 }
                 Some("search" | "domain") => {
                     resolver.search = words.take(MAX_LIST_ENTRIES).map(str::to_owned).collect()

@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use regex_lite::{Regex, RegexBuilder};
+use regex_lite::Regex;
 use serde_json::Value;
 
 use super::read::{Defaults, Fields, MATCHES, MappingReader};
 use super::{MetricKind, Observer, Pattern, Rule, Template};
-use crate::settings::metrics::pattern_mistake;
+use crate::settings::metrics::pattern;
 
 pub(super) const RULE_FIELDS: [&str; 16] = [
     "match",
@@ -27,8 +27,6 @@ pub(super) const RULE_FIELDS: [&str; 16] = [
     "histogram_options",
     "scale",
 ];
-/// Size limit of a compiled pattern in bytes. Typical patterns take some thousand.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
 const KINDS: [&str; 4] = ["counter", "gauge", "observer", "timer"];
 
 fn expression(text: &str) -> Regex {
@@ -50,16 +48,7 @@ pub(super) fn rule(
     defaults: &Defaults,
 ) -> Option<Rule> {
     let pattern = pattern(reader, fields, defaults);
-    let is_dropped = reader.word(fields, "action", &["map", "drop"]) == Some("drop");
-    let name = reader.text(fields, "name").filter(|name| !name.is_empty());
-    match &name {
-        None if !is_dropped => reader.mistake(&fields.path, "'name' is missing"),
-        Some(name) if !METRIC_NAME.is_match(name) => {
-            let reason = "a name has letters, digits and _, and parts of the match such as ${1}";
-            reader.mistake(&fields.at("name"), reason);
-        }
-        _ => {}
-    }
+    let name = name(reader, fields);
     let labels = labels(reader, fields);
     let kind = reader
         .word(fields, "match_metric_type", &KINDS)
@@ -82,7 +71,7 @@ pub(super) fn rule(
     };
     Some(Rule {
         kind,
-        name: name.filter(|_| !is_dropped).map(|name| template(&name)),
+        name: name.map(|name| template(&name)),
         labels: labels
             .into_iter()
             .map(|(label, value)| (label, template(&value)))
@@ -92,6 +81,21 @@ pub(super) fn rule(
         help,
         pattern,
     })
+}
+
+/// The new name of the metrics. None if the rule drops them.
+fn name(reader: &mut MappingReader<'_>, fields: &Fields) -> Option<String> {
+    let is_dropped = reader.word(fields, "action", &["map", "drop"]) == Some("drop");
+    let name = reader.text(fields, "name").filter(|name| !name.is_empty());
+    match &name {
+        None if !is_dropped => reader.mistake(&fields.path, "'name' is missing"),
+        Some(name) if !METRIC_NAME.is_match(name) => {
+            let reason = "a name has letters, digits and _, and parts of the match such as ${1}";
+            reader.mistake(&fields.at("name"), reason);
+        }
+        _ => {}
+    }
+    name.filter(|_| !is_dropped)
 }
 
 fn pattern(
@@ -107,12 +111,7 @@ fn pattern(
         return None;
     };
     let pattern = if is_regex {
-        let regex = RegexBuilder::new(&text)
-            .size_limit(MAX_PATTERN_BYTES)
-            .build();
-        regex
-            .map(Pattern::Regex)
-            .map_err(|error| pattern_mistake(&error))
+        pattern::compile(&text).map(Pattern::Regex)
     } else if GLOB.is_match(&text) {
         let part = |part: &str| Some(part.to_owned()).filter(|part| part != "*");
         Ok(Pattern::Glob(text.split('.').map(part).collect()))

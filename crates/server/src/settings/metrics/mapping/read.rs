@@ -73,32 +73,8 @@ pub(super) fn mapping(definition: &Definition) -> ParsedMapping {
         places: Vec::new(),
     };
     let root: Value = serde_json::from_str(&definition.json()).expect("a definition is JSON");
-    let root = reader.fields(&root, String::new(), &["defaults", "mappings"]);
-    let field = |name| root.as_ref().and_then(|root| root.map.get(name));
-    let defaults = field("defaults")
-        .map(|value| reader.defaults(value))
-        .unwrap_or_default();
-    reader.read.mapping.observer = defaults.observer();
-    let mappings = match field("mappings") {
-        Some(Value::Array(mappings)) => mappings.as_slice(),
-        Some(Value::Null) | None => &[],
-        Some(_) => {
-            reader.mistake("mappings", "expected a list");
-            &[]
-        }
-    };
-    if mappings.len() > MAX_RULES {
-        let reason = format!("{} rules, and there may be {MAX_RULES}", mappings.len());
-        reader.mistake("mappings", &reason);
-    }
-    for (number, value) in mappings.iter().enumerate().take(MAX_RULES) {
-        let before = reader.read.mistakes.len();
-        let rule = reader
-            .fields(value, format!("mappings[{number}]"), &RULE_FIELDS)
-            .and_then(|fields| rule(&mut reader, &fields, &defaults));
-        if before == reader.read.mistakes.len() {
-            reader.read.mapping.rules.extend(rule);
-        }
+    if let Some(root) = reader.fields(&root, String::new(), &["defaults", "mappings"]) {
+        reader.root(&root);
     }
     let mut mistakes: Vec<_> = reader
         .places
@@ -139,6 +115,33 @@ impl Defaults {
 }
 
 impl MappingReader<'_> {
+    /// Reads the defaults and all rules. A rule with a mistake is left out.
+    fn root(&mut self, root: &Fields) {
+        let defaults = root.map.get("defaults");
+        let defaults = defaults
+            .map(|value| self.defaults(value))
+            .unwrap_or_default();
+        self.read.mapping.observer = defaults.observer();
+        let mappings = match root.map.get("mappings") {
+            Some(Value::Array(mappings)) => mappings.as_slice(),
+            Some(Value::Null) | None => &[],
+            Some(_) => return self.mistake("mappings", "expected a list"),
+        };
+        if mappings.len() > MAX_RULES {
+            let reason = format!("{} rules, and there may be {MAX_RULES}", mappings.len());
+            self.mistake("mappings", &reason);
+        }
+        for (number, value) in mappings.iter().enumerate().take(MAX_RULES) {
+            let before = self.read.mistakes.len();
+            let rule = self
+                .fields(value, format!("mappings[{number}]"), &RULE_FIELDS)
+                .and_then(|fields| rule(self, &fields, &defaults));
+            if before == self.read.mistakes.len() {
+                self.read.mapping.rules.extend(rule);
+            }
+        }
+    }
+
     fn defaults(&mut self, value: &Value) -> Defaults {
         let Some(fields) = self.fields(value, "defaults".to_owned(), &DEFAULTS) else {
             return Defaults::default();

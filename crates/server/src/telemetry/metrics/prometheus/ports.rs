@@ -30,24 +30,31 @@ impl Page {
                 self.sample(name, &[("port", &label(port))], value(port));
             }
         }
-        let name = "tidegate_connections_closed_total";
-        self.family(name, "counter");
-        for port in &snapshot.ports {
-            for (reason, count) in CLOSE_REASONS.iter().zip(port.closed) {
-                self.sample(name, &[("port", &label(port)), ("reason", reason)], count);
-            }
-        }
-        let name = "tidegate_bodies_refused_total";
-        self.family(name, "counter");
-        for port in &snapshot.ports {
-            for (reason, count) in [("slow", port.slow), ("room", port.memory_refusals)] {
-                self.sample(name, &[("port", &label(port)), ("reason", reason)], count);
-            }
-        }
+        self.by_reason("tidegate_connections_closed_total", snapshot, |port| {
+            CLOSE_REASONS.into_iter().zip(port.closed).collect()
+        });
+        self.by_reason("tidegate_bodies_refused_total", snapshot, |port| {
+            vec![("slow", port.slow), ("room", port.memory_refusals)]
+        });
         let name = "tidegate_requests_refused_total";
         self.family(name, "counter");
         for (reason, count) in EXCESS_REASONS.iter().zip(snapshot.excess) {
             self.sample(name, &[("reason", reason)], count);
+        }
+    }
+
+    /// Appends a counter for each port and reason.
+    fn by_reason(
+        &mut self,
+        name: &str,
+        snapshot: &Snapshot,
+        counts: fn(&PortSample) -> Vec<(&'static str, u64)>,
+    ) {
+        self.family(name, "counter");
+        for port in &snapshot.ports {
+            for (reason, count) in counts(port) {
+                self.sample(name, &[("port", &label(port)), ("reason", reason)], count);
+            }
         }
     }
 }

@@ -12,6 +12,9 @@ pub(super) fn event_for(
     workflow: &Workflow,
     request: &Request,
 ) -> Result<Option<Event>, EngineError> {
+    if let Some(job) = request.job() {
+        check_index(workflow, job)?;
+    }
     Ok(Some(match request {
         Request::Create {
             start_mode: StartMode::Now,
@@ -19,7 +22,7 @@ pub(super) fn event_for(
         } if workflow.meta().status == Status::Pending => Event::Start,
         Request::Create { .. } | Request::RepairRows | Request::RestoreKey => return Ok(None),
         Request::Claim { job, lease } => Event::Claim {
-            job: checked_index(workflow, *job)?,
+            job: *job,
             lease: lease.clone(),
         },
         Request::Report {
@@ -28,24 +31,24 @@ pub(super) fn event_for(
             outcome,
             ..
         } => Event::Report {
-            job: checked_index(workflow, *job)?,
+            job: *job,
             token: *token,
             outcome: outcome.clone(),
         },
-        Request::ReleaseLease { job, token, fence } => {
-            let job = checked_index(workflow, *job)?;
-            if workflow.job(job).fence > *fence {
-                return Ok(None);
-            }
-            Event::ReturnUndelivered { job, token: *token }
+        Request::ReleaseLease { job, fence, .. } if workflow.job(*job).fence > *fence => {
+            return Ok(None);
         }
+        Request::ReleaseLease { job, token, .. } => Event::ReturnUndelivered {
+            job: *job,
+            token: *token,
+        },
         Request::Extend {
             job,
             token,
             expires,
             intent,
         } => Event::Extend {
-            job: checked_index(workflow, *job)?,
+            job: *job,
             token: *token,
             expires: *expires,
             intent: *intent,
@@ -112,10 +115,10 @@ fn no_job(workflow: &Workflow, job: impl Into<String>) -> EngineError {
     }
 }
 
-/// Returns `job` if the workflow has a job with that index.
-fn checked_index(workflow: &Workflow, job: JobIndex) -> Result<JobIndex, EngineError> {
+/// Checks that the workflow has a job with this index.
+fn check_index(workflow: &Workflow, job: JobIndex) -> Result<(), EngineError> {
     if job.index() < workflow.graph.jobs.len() {
-        Ok(job)
+        Ok(())
     } else {
         Err(no_job(workflow, format!("#{job}")))
     }

@@ -37,6 +37,14 @@ fn decode_batch(outcome: &Outcome) -> Vec<Option<Stored>> {
     states.iter().zip(graphs).map(stored).collect()
 }
 
+/// The positions of the small workflows of each partition.
+fn small_by_partition(ids: &[WorkflowId]) -> BTreeMap<Partition, Vec<usize>> {
+    let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
+    let small = (0..ids.len()).filter(|&at| ids[at].is_small());
+    small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
+    groups
+}
+
 impl RedisStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         // If another server has created the store anew with other partitions, both use different
@@ -57,9 +65,7 @@ impl RedisStore {
     /// not found are read again one by one, which shows the reason.
     async fn load_batches(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
         let mut all: Vec<Option<Stored>> = ids.iter().map(|_| None).collect();
-        let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-        let small = (0..ids.len()).filter(|&at| ids[at].is_small());
-        small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
+        let groups = small_by_partition(ids);
         let groups = groups.values().flat_map(|places| places.chunks(MAX_BATCH));
         let groups: Vec<&[usize]> = groups.filter(|places| places.len() >= MIN_BATCH).collect();
         if groups.is_empty() {

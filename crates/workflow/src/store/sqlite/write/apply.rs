@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::lazy_statement::LazyStatement;
 use super::sets::{RowStatements, TimeRowStatements};
 use crate::codec::{
-    Applied, Change, CreationRecord, Delete, Put, RowTimes, StoreError, TimerMove, Write,
+    Applied, Change, CreationRecord, Delete, Put, Row, RowTimes, StoreError, TimerMove, Write,
 };
 use crate::model::{Partition, WorkflowId};
 use crate::store::sqlite::column::{field_number, micros};
@@ -131,43 +131,42 @@ impl<'c> WorkflowStatements<'c> {
         partition: Partition,
         change: &Change,
     ) -> Result<Applied, StoreError> {
+        let workflow = change.workflow;
         let at = WorkflowAddress {
             partition,
-            workflow: change.workflow,
+            workflow,
         };
         if let Write::Put(put) = &change.write {
             match (&change.expected, &put.creation, put.stored_times) {
-                (None, Some(birth), _) if birth.idempotency_key.is_none() => {
-                    return self.create(at, put, birth);
+                (None, Some(new), _) if new.idempotency_key.is_none() => {
+                    return self.create(at, put, new);
                 }
-                (Some(_), None, Some(was)) => {
-                    return self.update(at, change, was, put);
-                }
+                (Some(_), None, Some(was)) => return self.update(at, change, was, put),
                 _ => {}
             }
         }
-        let found = self
-            .select
-            .find([change.workflow.bytes().as_slice()], |row| {
-                let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
-                Ok((
-                    expected,
-                    ColumnTimes {
-                        timer: row.get(1)?,
-                        expiry: row.get(2)?,
-                    },
-                ))
-            })?;
-        let moments = match (found, &change.expected) {
-            (Some((true, moments)), _) => Some(moments),
-            (None, None) => None,
-            (None, Some(_)) => return Ok(Applied::Conflict(None)),
-            (Some((false, _)), _) => return self.conflict(change.workflow),
+        let times = match self.find_stored(change)? {
+            Some((true, times)) => Some(times),
+            Some((false, _)) => return self.conflict(workflow),
+            None if change.expected.is_some() => return Ok(Applied::Conflict(None)),
+            None => None,
         };
         match &change.write {
-            Write::Put(put) => self.put(at, moments.unwrap_or_default(), put),
-            Write::Delete(delete) => self.delete(at, moments, delete),
+            Write::Put(put) => self.put(at, times.unwrap_or_default(), put),
+            Write::Delete(delete) => self.delete(at, times, delete),
         }
+    }
+
+    /// Whether the stored state is the expected one, and its times. `None` if there is no state.
+    fn find_stored(&mut self, change: &Change) -> Result<Option<(bool, ColumnTimes)>, StoreError> {
+        self.select
+            .find([change.workflow.bytes().as_slice()], |row| {
+                let times = ColumnTimes {
+                    timer: row.get(1)?,
+                    expiry: row.get(2)?,
+                };
+                Ok((change.expects(Some(row.get_ref(0)?.as_blob()?)), times))
+            })
     }
 
     fn conflict(&self, id: WorkflowId) -> Result<Applied, StoreError> {
@@ -204,32 +203,40 @@ impl<'c> WorkflowStatements<'c> {
         was: RowTimes,
         put: &Put,
     ) -> Result<Applied, StoreError> {
-        let id = at.id();
-        let expected = change.expected.as_deref().unwrap_or_default();
         let was = ColumnTimes::from_times(was);
         let now = was.after(put);
+        match self.replace_expected(at.id(), change, put, now)? {
+            0 => self.conflict(at.workflow),
+            _ => self.put_rest(at, was, now, put),
+        }
+    }
+
+    /// Writes the meta and the times if the state is the expected one. Returns the number of
+    /// changed rows.
+    fn replace_expected(
+        &mut self,
+        id: &[u8],
+        change: &Change,
+        put: &Put,
+        now: ColumnTimes,
+    ) -> Result<usize, StoreError> {
+        let expected = change.expected.as_deref().unwrap_or_default();
         let keeps_times = put.timer == TimerMove::Unchanged && put.expiry == TimerMove::Unchanged;
         let Self {
             put_meta: [by_prefix, by_value],
             put_meta_and_times: [by_prefix_timed, by_value_timed],
             ..
         } = self;
-        let updated = match (change.small, keeps_times) {
-            (true, true) => {
-                by_prefix.run(params![id, put.meta, expected, read::end_of(expected)])?
-            }
+        match (change.small, keeps_times) {
+            (true, true) => by_prefix.run(params![id, put.meta, expected, read::end_of(expected)]),
             (true, false) => {
                 let end = read::end_of(expected);
-                by_prefix_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])?
+                by_prefix_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])
             }
-            (false, true) => by_value.run(params![id, put.meta, expected])?,
+            (false, true) => by_value.run(params![id, put.meta, expected]),
             (false, false) => {
-                by_value_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?
+                by_value_timed.run(params![id, put.meta, expected, now.timer, now.expiry])
             }
-        };
-        match updated {
-            0 => self.conflict(at.workflow),
-            _ => self.put_rest(at, was, now, put),
         }
     }
 
@@ -287,15 +294,26 @@ impl<'c> WorkflowStatements<'c> {
         now: ColumnTimes,
         put: &Put,
     ) -> Result<Applied, StoreError> {
+        let WorkflowAddress {
+            partition,
+            workflow,
+        } = at;
         if put.timer != TimerMove::Unchanged {
             self.timers
-                .move_row(at.partition, at.workflow, was.timer, now.timer)?;
+                .move_row(partition, workflow, was.timer, now.timer)?;
         }
         if put.expiry != TimerMove::Unchanged {
             self.expiries
-                .move_row(at.partition, at.workflow, was.expiry, now.expiry)?;
+                .move_row(partition, workflow, was.expiry, now.expiry)?;
         }
-        let id = at.id();
+        self.put_jobs_and_results(at.id(), put)?;
+        let mut count = |row: &Row, rows| self.added.add_rows(partition, row, rows);
+        self.ready.change(partition, &put.ready, Some(&mut count))?;
+        self.index.change(partition, &put.index, None)?;
+        Ok(Applied::Done)
+    }
+
+    fn put_jobs_and_results(&mut self, id: &[u8], put: &Put) -> Result<(), StoreError> {
         for (job, state) in &put.jobs {
             self.put_job.run(params![id, job.0, state])?;
         }
@@ -306,14 +324,7 @@ impl<'c> WorkflowStatements<'c> {
         for &field in &put.dropped_results {
             self.drop_result.run(params![id, field_number(field)])?;
         }
-        let added = &mut self.added;
-        self.ready.change(
-            at.partition,
-            &put.ready,
-            Some(&mut |row, rows| added.add_rows(at.partition, row, rows)),
-        )?;
-        self.index.change(at.partition, &put.index, None)?;
-        Ok(Applied::Done)
+        Ok(())
     }
 
     fn delete(

@@ -55,6 +55,39 @@ enum FamilyKind {
     Observer(Observer),
 }
 
+impl FamilyKind {
+    /// The kind in the words of Prometheus.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Observer(Observer::Histogram(_)) => "histogram",
+            Self::Observer(Observer::Summary(_)) => "summary",
+        }
+    }
+}
+
+impl Family {
+    /// Appends the lines of one series.
+    fn write_value(&self, labels: &str, value: &SampleValue, out: &mut String) {
+        let name = &self.name;
+        match &self.family_kind {
+            FamilyKind::Observer(Observer::Histogram(buckets)) => {
+                histogram(out, name, labels, buckets, &value.all)
+            }
+            FamilyKind::Observer(Observer::Summary(quantiles)) => {
+                summary(out, name, labels, quantiles, value)
+            }
+            FamilyKind::Counter | FamilyKind::Gauge if labels.is_empty() => {
+                let _ = writeln!(out, "{name} {}", value.number);
+            }
+            FamilyKind::Counter | FamilyKind::Gauge => {
+                let _ = writeln!(out, "{name}{{{labels}}} {}", value.number);
+            }
+        }
+    }
+}
+
 /// One series, and its value while a page is written.
 #[derive(Debug)]
 struct SeriesState {
@@ -162,28 +195,9 @@ impl SeriesTable {
                     help.replace('\\', "\\\\").replace('\n', "\\n")
                 );
             }
-            let kind = match family_kind {
-                FamilyKind::Counter => "counter",
-                FamilyKind::Gauge => "gauge",
-                FamilyKind::Observer(Observer::Histogram(_)) => "histogram",
-                FamilyKind::Observer(Observer::Summary(_)) => "summary",
-            };
-            let _ = writeln!(out, "# TYPE {name} {kind}");
+            let _ = writeln!(out, "# TYPE {name} {}", family_kind.word());
             for (labels, value) in values {
-                match family_kind {
-                    FamilyKind::Observer(Observer::Histogram(buckets)) => {
-                        histogram(out, name, labels, buckets, &value.all)
-                    }
-                    FamilyKind::Observer(Observer::Summary(quantiles)) => {
-                        summary(out, name, labels, quantiles, value)
-                    }
-                    FamilyKind::Counter | FamilyKind::Gauge if labels.is_empty() => {
-                        let _ = writeln!(out, "{name} {}", value.number);
-                    }
-                    FamilyKind::Counter | FamilyKind::Gauge => {
-                        let _ = writeln!(out, "{name}{{{labels}}} {}", value.number);
-                    }
-                }
+                family.write_value(labels, value, out);
             }
         }
     }
