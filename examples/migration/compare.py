@@ -3,7 +3,7 @@
 
     compare.py OLD NEW [SECONDS]
 
-OLD and NEW are addresses of their metrics, such as http://localhost:9090/metrics. Both must get the same calls (docs/migrating-from-ratelimit.md).
+OLD and NEW are addresses of their metrics, such as http://localhost:9090/metrics. Both must get the same calls (docs/from-ratelimit.md).
 Waits SECONDS (default 60), prints a line for each limit, and ends with 1 when a share of the hits over a limit differs by more than 1 %, or
 with 2 when there is nothing to compare: a page cannot be read, or one of the two has counted nothing.
 

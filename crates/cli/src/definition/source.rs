@@ -75,14 +75,14 @@ impl Source {
             fields.insert("idempotency_key".to_owned(), raw(key.as_str().into()));
         }
         if !self.tags.is_empty() {
-            let tags = self.with_tags_of(fields.get("tags"))?;
+            let tags = self.with_tags_of(fields.get("tags").map(|tags| &**tags))?;
             fields.insert("tags".to_owned(), raw(tags.into()));
         }
         Ok(definition)
     }
 
     /// The tags of the definition, and those arguments that are not among them.
-    fn with_tags_of(&self, defined: Option<&Box<RawValue>>) -> CommandResult<Vec<String>> {
+    fn with_tags_of(&self, defined: Option<&RawValue>) -> CommandResult<Vec<String>> {
         let mut tags: Vec<String> = match defined {
             None => Vec::new(),
             Some(tags) => serde_json::from_str(tags.get()).map_err(|_| {

@@ -1,4 +1,4 @@
-//! Bounds on the connections, bytes and time that clients can make the server hold. docs/limits.md
+//! Bounds on the connections, bytes and time that clients can make the server hold. docs/guarantees.md
 //! lists every bound with its reason.
 
 pub(crate) mod body;

@@ -123,11 +123,11 @@ sections! {
         TIDEGATE_CALL_TIMEOUT: Duration, "1s";
         /// A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH.
         TIDEGATE_REDIS_AUTH_FILE: Path, "";
-        /// The name that certificates of Redis and of its sentinels must have, at every address. Not set: the host that is dialled. Set it where a cluster announces addresses and all its certificates have one name ([tls.md](tls.md)). Holds for REDIS_URL and REDIS_PERSECOND_URL, and has no effect without TLS.
+        /// The name that certificates of Redis and of its sentinels must have, at every address. Not set: the host that is dialled. Set it where a cluster announces addresses and all its certificates have one name ([deploy.md](deploy.md#security)). Holds for REDIS_URL and REDIS_PERSECOND_URL, and has no effect without TLS.
         TIDEGATE_REDIS_TLS_SERVER_NAME: Text, "";
         /// Where servers are dialled whose announced addresses cannot be reached or are not in their certificates: `announced=dialled,..`, each `host:port` or a host alone, which keeps the port. Holds for addresses that nodes of a cluster and sentinels name, not for those in REDIS_URL and REDIS_PERSECOND_URL.
         TIDEGATE_REDIS_ADDRESS_MAP: List, "";
-        /// Memory for counters without Redis. 1M or more. A counter with a key of 40 bytes takes about 90 bytes, so 128M hold about 1,400,000: needed are as many as all limits together have different values in one window. When it is full, some counters are dropped and begin again from zero (docs/limits.md says which), and a warning is logged.
+        /// Memory for counters without Redis. 1M or more. A counter with a key of 40 bytes takes about 90 bytes, so 128M hold about 1,400,000: needed are as many as all limits together have different values in one window. When it is full, some counters are dropped and begin again from zero (docs/guarantees.md says which), and a warning is logged.
         TIDEGATE_COUNTER_MEMORY: Bytes, "128M";
         /// The highest number of counters without Redis. 0: as many as TIDEGATE_COUNTER_MEMORY has room for.
         TIDEGATE_MAX_KEYS: Integer("keys"), "0";
@@ -137,7 +137,7 @@ sections! {
         TIDEGATE_MAX_DESCRIPTORS: Integer("descriptors"), "1000";
         /// The highest number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files: gRPC gets half of what the hard limit (`ulimit -H -n`) leaves, the HTTP port and the API a quarter each. Where fewer may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones.
         TIDEGATE_MAX_CONNECTIONS: Integer("connections"), "10000";
-        /// After a signal to stop: how long calls and new connections are still taken while health says NOT_SERVING. It must be longer than your load balancers need to notice ([drain.md](drain.md)). A second signal ends it, and after SIGINT (Ctrl-C) it ends as soon as no client is connected to the gRPC and the HTTP port.
+        /// After a signal to stop: how long calls and new connections are still taken while health says NOT_SERVING. It must be longer than your load balancers need to notice ([deploy.md](deploy.md#graceful-shutdown)). A second signal ends it, and after SIGINT (Ctrl-C) it ends as soon as no client is connected to the gRPC and the HTTP port.
         TIDEGATE_DRAIN_DELAY: Duration, "10s";
         /// Set by systemd for a unit of `Type=notify`, and by no other program: the socket at which the server says that it serves, loads its configuration again, or is about to stop.
         NOTIFY_SOCKET: Path, "";
@@ -147,9 +147,9 @@ sections! {
     "Workflows" {
         /// Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off until it is free. An address given here is shared while an old process drains, as the other ports are, if workflows are in Redis; when it is taken, it ends the start.
         TIDEGATE_HTTP_ADDR: Text, "127.0.0.1:7070";
-        /// The Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them when it ends ([testing.md](testing.md)). Set it to keep counters in a Redis that may lose them, and workflows in one that keeps them.
+        /// The Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them when it ends ([python.md](python.md#tests)). Set it to keep counters in a Redis that may lose them, and workflows in one that keeps them.
         TIDEGATE_STORE_URL: Url, "".unset("the Redis of REDIS_URL, else `file`");
-        /// A clock that tests move, for workflows and counters ([testing.md](testing.md)). A mistake unless both are in memory and TIDEGATE_HTTP_ADDR is an address of this machine alone.
+        /// A clock that tests move, for workflows and counters ([python.md](python.md#tests)). A mistake unless both are in memory and TIDEGATE_HTTP_ADDR is an address of this machine alone.
         TIDEGATE_TEST_CLOCK: Boolean, "false";
         /// As REDIS_TYPE, for TIDEGATE_STORE_URL. This variable and those up to TIDEGATE_STORE_TIMEOUT are mistakes without a Redis in TIDEGATE_STORE_URL: then those of REDIS_URL count.
         TIDEGATE_STORE_TYPE: REDIS_TYPES, "single";
@@ -241,7 +241,7 @@ sections! {
         LOG_FORMAT: Text, "text";
     }
     "Configuration" {
-        /// Where the configuration comes from: files, or a management server over xDS (docs/xds.md). The rows from CONFIG_GRPC_XDS_NODE_ID on belong to the latter.
+        /// Where the configuration comes from: files, or a management server over xDS (docs/rate-limits.md). The rows from CONFIG_GRPC_XDS_NODE_ID on belong to the latter.
         CONFIG_TYPE: Choice(&["FILE", "GRPC_XDS_SOTW"]), "FILE";
         /// Open the ports before the configuration is loaded. Until then, calls fail.
         FORCE_START_WITHOUT_INITIAL_CONFIG: Boolean, "false";
@@ -323,7 +323,7 @@ sections! {
         DOG_STATSD_MOGRIFIERS: List, "";
     }
     "Counting" {
-        /// Where counters are. `redis`, or nothing: in Redis; without REDIS_URL, in memory. `memcache`: in memcached, which counts approximately (docs/memcached.md); workflows are where they would be otherwise.
+        /// Where counters are. `redis`, or nothing: in Redis; without REDIS_URL, in memory. `memcache`: in memcached, which counts approximately (docs/rate-limits.md); workflows are where they would be otherwise.
         BACKEND_TYPE: Choice(&["redis", "", "memcache"]), "redis";
         /// A random number of seconds below this is added to the expiry of each counter, so that counters do not expire together. 0 adds nothing.
         EXPIRATION_JITTER_MAX_SECONDS: Integer("seconds"), "300";

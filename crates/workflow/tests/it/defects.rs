@@ -1,4 +1,4 @@
-//! What went wrong in Gush, one test for each, over every store. `D1` and so on are the numbers of docs/crash-points.md.
+//! What went wrong in Gush, one test for each, over every store. `D1` and so on are the numbers of docs/guarantees.md.
 
 use std::time::Duration;
 

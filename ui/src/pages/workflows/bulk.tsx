@@ -6,7 +6,7 @@ import { confirm } from "../../parts/dialog";
 import { showToast, showError } from "../../parts/toasts";
 import { STATUSES } from "../../parts/state";
 
-/** The statuses that each action can change (docs/actions.md). */
+/** The statuses that each action can change (docs/workflows.md). */
 const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   cancel: ["pending", "running", "paused"],
   pause: ["running"],

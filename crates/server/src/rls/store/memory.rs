@@ -24,7 +24,7 @@ pub(crate) async fn purge(memory: MemoryStore) {
             warn!(
                 dropped,
                 "memory for counters is full, so some counters were dropped and begin again from zero; raise \
-                 TIDEGATE_COUNTER_MEMORY, or see 'When memory for counters is full' in docs/limits.md if clients made up the keys"
+                 TIDEGATE_COUNTER_MEMORY, or see 'When memory for counters is full' in docs/guarantees.md if clients made up the keys"
             );
         }
         memory.purge(clock::now());

@@ -159,11 +159,11 @@ fn promtool_accepts_the_rules_and_each_alert_fires() {
         yaml(&folder.join("rules.yaml")),
         std::fs::read_to_string(folder.join("rules_test.yaml")).unwrap(),
     );
-    let advice = std::fs::read_to_string(repository().join("docs/faults.md")).unwrap();
+    let advice = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     for alert in texts(&rules[0], "alert") {
         assert!(
             advice.contains(&format!("`{alert}`")),
-            "docs/faults.md does not say what to do about {alert}"
+            "docs/operations.md does not say what to do about {alert}"
         );
         assert!(
             tests.contains(&format!("alertname=\"{alert}\"")),

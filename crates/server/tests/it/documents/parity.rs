@@ -1,4 +1,4 @@
-//! docs/parity.md: every variable of the reference has a row, and every test that a row names is there.
+//! docs/from-ratelimit.md: every variable of the reference has a row, and every test that a row names is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -72,7 +72,7 @@ fn is_there(test: &str, sources: &[PathBuf]) -> bool {
 
 #[test]
 fn every_row_names_tests_that_exist() {
-    let (page, sources) = (read("docs/parity.md"), sources());
+    let (page, sources) = (read("docs/from-ratelimit.md"), sources());
     let rows = rows(&page);
     assert!(rows.len() > 140, "{}", rows.len());
     let mut flaws = Vec::new();
@@ -99,7 +99,7 @@ fn every_row_names_tests_that_exist() {
 
 #[test]
 fn every_variable_of_the_reference_has_a_row() {
-    let (page, settings) = (read("docs/parity.md"), read("docs/settings.md"));
+    let (page, settings) = (read("docs/from-ratelimit.md"), read("docs/settings.md"));
     let parity: BTreeSet<&str> = rows(&page).iter().flat_map(|row| quoted(row[0])).collect();
     let rows = settings.lines().filter(|line| line.starts_with("| `"));
     let names: Vec<&str> = rows.map(|line| quoted(line).next().unwrap()).collect();
@@ -107,6 +107,6 @@ fn every_variable_of_the_reference_has_a_row() {
     let ours =
         |name: &str| name.starts_with("TIDEGATE_") || ["NO_COLOR", "NOTIFY_SOCKET"].contains(&name);
     for name in names.into_iter().filter(|name| !ours(name)) {
-        assert!(parity.contains(name), "{name} has no row in docs/parity.md");
+        assert!(parity.contains(name), "{name} has no row in docs/from-ratelimit.md");
     }
 }

@@ -1,4 +1,4 @@
-//! One of two servers ends behind a real Envoy under load, with the default settings of the server. docs/drain.md has the figures.
+//! One of two servers ends behind a real Envoy under load, with the default settings of the server. docs/deploy.md has the figures.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Metrics of connections and bodies by port; docs/limits.md describes the limits.
+//! Metrics of connections and bodies by port; docs/guarantees.md describes the limits.
 
 use crate::net::bounds::PortSample;
 
