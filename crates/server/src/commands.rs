@@ -6,6 +6,7 @@ mod check;
 mod findings;
 mod health;
 mod import;
+mod inconsistency;
 mod migrate;
 mod open_store;
 mod reference;

@@ -14,6 +14,7 @@ use tidegate_workflow::{
 use tokio::task::JoinSet;
 
 use super::findings::{Findings, Resolution};
+use super::inconsistency::Inconsistency;
 use super::open_store::OpenStore;
 use super::rows::{expected_rows, owner, preceding_row, row_text};
 use tidegate_cli::{CommandResult, Exit, Failure, Screen, counted, printable};
@@ -48,39 +49,6 @@ struct Audit<'a> {
     /// Workflows of the current partition that have a row in the index of all workflows.
     listed: HashSet<WorkflowId>,
     findings: Findings,
-}
-
-/// Mismatches of one workflow, compared while it did not change.
-#[derive(Debug, Default)]
-struct Inconsistency {
-    messages: Vec<String>,
-    /// Rows without a reason in the state of the workflow.
-    orphan_rows: Delete,
-    /// Whether the idempotency key of the workflow does not lead to it.
-    wrong_key: bool,
-}
-
-impl Inconsistency {
-    fn add_wrong_key(&mut self) {
-        let what = "its idempotency key does not lead to it";
-        self.messages.push(what.to_owned());
-        self.wrong_key = true;
-    }
-
-    fn add_orphan(&mut self, set: RowSet, row: &Row, state: Option<&Snapshot>) {
-        let why = match state {
-            Some(_) => "",
-            None => " of a workflow that is not there",
-        };
-        self.messages
-            .push(format!("left over: {}{why}", row_text(set, row)));
-        match set {
-            RowSet::Ready => self.orphan_rows.ready.push(row.clone()),
-            RowSet::Index => self.orphan_rows.index.push(row.clone()),
-            // A workflow has at most one timer and one expiry, which the repair rewrites.
-            RowSet::Due(_) => {}
-        }
-    }
 }
 
 /// Workflows of a partition to check again, with rows that no state explains.
