@@ -191,6 +191,7 @@ fn certificate_reason(error: &CertificateError) -> Option<&'static str> {
         _ => return None,
     })
 }
+
 /// Whether a certificate was refused because it is that of an authority. rustls has no word of its
 /// own for it, and passes on what the library says that checks certificates.
 fn is_authority(error: &OtherError) -> bool {

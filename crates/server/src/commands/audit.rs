@@ -109,6 +109,7 @@ impl Audit<'_> {
         })?;
         Ok(findings.exit())
     }
+
     /// Checks the file of a store that is one.
     async fn check_file(&mut self) -> CommandResult<()> {
         let Store::Sqlite(store) = self.open_store.engine.store() else {

@@ -71,6 +71,7 @@ async fn send(gaps: &GapDetector, about: &ServerDescription, beat: usize) {
         gaps.clock.apply_reading(time.micros(), sent, now);
     }
 }
+
 /// Notifies the other servers that this server leaves.
 pub(super) async fn leave(engine: &Engine) {
     // They also notice it by missing heartbeats.

@@ -143,8 +143,10 @@ impl LoggedFailures {
     }
 }
 
-/// Kinds of calls, and the failure of each.
-const FAILURE_KINDS: [(&str, fn(&StoreFailure) -> Option<&StoreError>); 3] = [
+/// A kind of call, and its failure in one partition.
+type FailureKind = (&'static str, fn(&StoreFailure) -> Option<&StoreError>);
+
+const FAILURE_KINDS: [FailureKind; 3] = [
     ("reads", |trouble| trouble.reads.as_ref()),
     ("removals", |trouble| trouble.removals.as_ref()),
     ("writes", |trouble| trouble.writes.as_ref()),
@@ -194,6 +196,7 @@ fn failures_text(troubles: &BTreeMap<Partition, StoreFailure>) -> String {
     let texts: Vec<String> = failures.iter().map(AlikeFailures::text).collect();
     texts.join("; ")
 }
+
 /// Ascending numbers in the form `0-3, 7`.
 fn ranges(numbers: &[u16]) -> String {
     let chunks = numbers.chunk_by(|left, right| left + 1 == *right);

@@ -198,7 +198,10 @@ fn tests_named_for_failures_exist() {
             None => format!("fn {last}("),
         };
         let is_there = source.contains(&wanted) || source.contains(&format!("mod {last};"));
-        assert!(is_there, "docs/guarantees.md names {name}, which is not there");
+        assert!(
+            is_there,
+            "docs/guarantees.md names {name}, which is not there"
+        );
     }
 }
 

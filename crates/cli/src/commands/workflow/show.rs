@@ -214,6 +214,7 @@ fn overview(workflow: &WorkflowSummary, now: Moment, screen: &Screen) -> String 
     ];
     facts(10, lines)
 }
+
 /// Number of jobs in all, and in each state.
 fn job_numbers(workflow: &WorkflowSummary, screen: &Screen) -> String {
     let states: Vec<String> = workflow
@@ -308,6 +309,7 @@ fn wide_row(job: &Job, why: &str, now: Moment) -> Vec<Cell> {
         Cell::lines(why),
     ]
 }
+
 /// The attempt in words, such as `2/4`: the second of at most four.
 pub(crate) fn attempt(job: &Job) -> String {
     let lost = match job.lost {

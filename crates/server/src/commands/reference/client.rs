@@ -165,6 +165,7 @@ fn print_flags(flag_values: &FlagValues) -> Result<(), ToolFailure> {
 fn connect_failure<T>(reason: impl Display) -> Result<T, ToolFailure> {
     fail_with(&format!("error connecting: {reason}"))
 }
+
 /// A descriptor in the format of the reference.
 fn descriptor_text(entries: &[Entry]) -> String {
     let entry = |Entry { key, value }: &Entry| format!(" <key={key}, value={value}> ");

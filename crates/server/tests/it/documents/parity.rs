@@ -107,6 +107,9 @@ fn every_variable_of_the_reference_has_a_row() {
     let ours =
         |name: &str| name.starts_with("TIDEGATE_") || ["NO_COLOR", "NOTIFY_SOCKET"].contains(&name);
     for name in names.into_iter().filter(|name| !ours(name)) {
-        assert!(parity.contains(name), "{name} has no row in docs/from-ratelimit.md");
+        assert!(
+            parity.contains(name),
+            "{name} has no row in docs/from-ratelimit.md"
+        );
     }
 }

@@ -76,8 +76,7 @@ fn variables_of_a_file_are_taken_as_they_stand_in_every_shell() {
 
 /// The blocks of commands in a section of the guide.
 fn commands(section: &str) -> Vec<String> {
-    let guide =
-        std::fs::read_to_string(repository().join("docs/from-ratelimit.md")).unwrap();
+    let guide = std::fs::read_to_string(repository().join("docs/from-ratelimit.md")).unwrap();
     let section = guide
         .split(&format!("\n## {section}\n"))
         .nth(1)
