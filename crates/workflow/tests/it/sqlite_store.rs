@@ -326,6 +326,40 @@ async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() 
     check("-wal", true).await;
 }
 
+/// A start after the file was moved away made a new store, and SQLite deleted what was acknowledged last.
+#[tokio::test]
+async fn changes_whose_file_is_missing_are_kept_until_it_is_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("workflows.db");
+    let (changes, away) = (
+        directory.path().join("workflows.db-wal"),
+        directory.path().join("away"),
+    );
+    let store = open_at(&path).unwrap();
+    let applied = store.apply(Partition(0), &[create(id(1))]).await;
+    assert_eq!(applied, Ok(vec![Applied::Done]));
+    // As after kill -9: what was written last is not in the file yet.
+    let written = fs::read(&changes).unwrap();
+    fs::copy(&path, &away).unwrap();
+    drop(store);
+    for empty in [false, true] {
+        fs::remove_file(&path).unwrap();
+        fs::write(&changes, &written).unwrap();
+        if empty {
+            fs::write(&path, b"").unwrap();
+        }
+        refused(
+            &path,
+            "workflows.db-wal has changes of a store whose file is missing",
+        );
+        assert_eq!(fs::read(&changes).unwrap(), written);
+        fs::copy(&away, &path).unwrap();
+    }
+    let store = open_at(&path).unwrap();
+    let again = store.apply(Partition(0), &[create(id(1))]).await.unwrap();
+    assert!(!matches!(again[..], [Applied::Done]), "{again:?}");
+}
+
 #[tokio::test]
 async fn a_backup_beside_a_server_that_writes_has_what_was_acknowledged_before_it() {
     let (store, directory) = open().await;

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -189,6 +189,7 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
         .create(directory)
         .map_err(failed)?;
     let lock = lock(path)?;
+    refuse_changes_without_file(path)?;
     // Created here and not by SQLite, which gives its other files the mode of this one.
     OpenOptions::new()
         .create(true)
@@ -201,6 +202,21 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
         .and_then(|directory| directory.sync_all())
         .map_err(failed)?;
     Ok(lock)
+}
+
+/// Fails if the latest changes of a store are there and its file is not. SQLite would delete them.
+fn refuse_changes_without_file(path: &Path) -> Result<(), StoreError> {
+    let length = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
+    let changes = PathBuf::from(format!("{}-wal", path.display()));
+    if length(path) > 0 || length(&changes) == 0 {
+        return Ok(());
+    }
+    let reason = format!(
+        "{} has changes of a store whose file is missing. Put the file back, or move the changes \
+         away to begin a new store",
+        changes.display()
+    );
+    Err(open_failed(path, reason))
 }
 
 /// Sets how the connection that writes uses the file.
