@@ -202,6 +202,7 @@ impl DefinitionBody<'_> {
         // The trace is left out if the author's globals and params need its bytes.
         let remaining_bytes = || MAX_PARAMS.saturating_sub(longest_params);
         let traced = creating.globals(self.globals.map(RawValue::get), remaining_bytes);
+        let idempotency_key = equal_key(self.idempotency_key, key)?;
         let jobs = self.jobs.into_iter().enumerate();
         let definition = Definition {
             name: self.name,
@@ -215,7 +216,7 @@ impl DefinitionBody<'_> {
                 Some(OnFailureBody::Continue) | None => OnFailure::Continue,
             },
             retention: self.retention.map(|retention| retention.0),
-            idempotency_key: equal_key(self.idempotency_key, key)?,
+            idempotency_key,
         };
         Ok(NewWorkflow {
             graph: Graph::build_with_policies(definition, policies)?,

@@ -340,6 +340,8 @@ impl<'a> Opener<'a> {
             StoreError::Unavailable { reason } => reason.clone(),
             error => error.to_string(),
         };
+        // Redis ends its messages with a full stop.
+        let reason = reason.trim_end_matches('.').to_owned();
         let reason = if reason.contains(&store) {
             reason
         } else {
