@@ -17,7 +17,7 @@ const ZIPF_EXPONENT: f64 = 1.05;
 const TRIAL_REQUESTS_PER_KEY: f64 = 0.2;
 
 /// The client that sends requests, and its keys. Always ten connections of twenty streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Traffic {
     /// h2load, which repeats one body: each descriptor is one hot key.
     H2load,

@@ -22,8 +22,8 @@ pub(crate) fn proxy_accuracy() -> Result<Table> {
     let mut measure = |name: &str, address| {
         let mut trips = round_trips(&listener, address)?;
         let mut row = table.row(&[&name]);
-        row.add("p50 us", 0, [percentile(&mut trips, 0.5)]);
-        row.add("p99 us", 0, [percentile(&mut trips, 0.99)]);
+        row.add("p50 us", 0, percentile(&mut trips, 0.5));
+        row.add("p99 us", 0, percentile(&mut trips, 0.99));
         anyhow::Ok(())
     };
     measure("direct", server)?;

@@ -37,7 +37,7 @@ const KEYS: [usize; 3] = [1, 2, 5];
 const FURTHER_DELAYS: [u64; 3] = [0, 1, 5];
 
 /// A load under which both designs are measured.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct LoadCase {
     keys: usize,
     /// `None` is without proxies and without a schedule.
@@ -104,8 +104,8 @@ impl LoadCase {
         let serial = serial.await?;
         let parallel = self.measure(Design::ParallelByNode, options, cluster, &mut row);
         let parallel = parallel.await?;
-        row.add("mean, times", 2, [serial.mean_ms / parallel.mean_ms]);
-        row.add("p99, times", 2, [serial.p99_ms / parallel.p99_ms]);
+        row.add("mean, times", 2, serial.mean_ms / parallel.mean_ms);
+        row.add("p99, times", 2, serial.p99_ms / parallel.p99_ms);
         Ok(())
     }
 
@@ -131,11 +131,11 @@ impl LoadCase {
         let name = design.name();
         latency.add_to(row, &format!(", {name}"));
         let share = 100.0 * busy.as_secs_f64() / time.as_secs_f64();
-        row.add(&format!("Redis core %, {name}"), 0, [share]);
+        row.add(&format!("Redis core %, {name}"), 0, share);
         row.add(
             &format!("commands/write, {name}"),
             1,
-            [measured.commands_per_write],
+            measured.commands_per_write,
         );
         Ok(latency)
     }

@@ -17,7 +17,7 @@ const FRAME_HEADER_BYTES: usize = 5;
 const ARENA_BYTES: usize = 256 * 1024;
 
 /// The form of a request.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 pub(crate) struct Shape {
     #[arg(long, default_value = "bench")]
     pub(crate) domain: String,

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 /// How keys are drawn from the set `0..count`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Distribution {
     /// All keys have the same frequency.
     Uniform,

@@ -24,7 +24,7 @@ pub(crate) struct DelayedCluster {
 }
 
 /// Placement of processes on cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Servers and proxies on one core, the load on the other.
     Separate,

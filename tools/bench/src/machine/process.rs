@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::machine::address::Address;
 
 /// Totals since a process began. The difference of two is the cost between them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// Processor time of the threads that still live, to the nanosecond.
     pub(crate) total: Duration,

@@ -12,7 +12,7 @@ use super::server::Server;
 use crate::delay::DelayProxy;
 
 /// Store of the server's counters and workflows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Store {
     /// Counters in the server's memory, workflows in a SQLite file.
     Embedded,

@@ -58,10 +58,10 @@ impl BullMq {
         let name =
             format!("BullMQ {version} on Redis, {workers} worker of concurrency {concurrency}");
         let mut row = creation.row(&[&name]);
-        row.add(creation::SERIAL, 0, [self.serial_per_second]);
-        row.add(creation::IN_BULK, 0, [self.bulk_per_second]);
+        row.add(creation::SERIAL, 0, self.serial_per_second);
+        row.add(creation::IN_BULK, 0, self.bulk_per_second);
         let mut row = execution.row(&[&name]);
-        row.add(execution::JOBS, 0, [self.jobs_per_second]);
-        row.add(execution::JOIN, 2, [self.join_seconds]);
+        row.add(execution::JOBS, 0, self.jobs_per_second);
+        row.add(execution::JOIN, 2, self.join_seconds);
     }
 }

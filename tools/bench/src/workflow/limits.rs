@@ -65,7 +65,7 @@ async fn run_limited(
     let mut meter = Meter::start(testbed)?;
     let took = testbed.run_all_jobs(jobs).await?;
     let spent = meter.read()?;
-    row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
+    row.add("no-op jobs/s", 0, jobs as f64 / took.as_secs_f64());
     spent.add_to(row, "job", jobs as u64);
     spent.add_commands_to(row, "job", jobs as u64);
     api.check_succeeded("bench", jobs).await
@@ -123,7 +123,7 @@ impl Fixture {
         let came = waits.len();
         ensure!(came == expected, "{came} of {expected} jobs came");
         row.add_times("wait", &mut waits);
-        row.add("longest wait, ms", 1, [percentile(&mut waits, 1.0)]);
+        row.add("longest wait, ms", 1, percentile(&mut waits, 1.0));
         Ok(())
     }
 

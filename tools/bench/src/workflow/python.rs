@@ -20,7 +20,6 @@ const SEQUENTIAL_JOBS: usize = 200;
 const PYTHON: &str = "python/.venv/bin/python";
 
 /// A program that runs the jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
     /// A worker on a server with this store, by its name in the script: `bare`, or a number of
     /// processes.
@@ -80,8 +79,8 @@ pub(super) async fn measure(options: &RunOptions, jobs: usize) -> Result<Table> 
             let version = turn.version.map(|version| format!(" ({version})"));
             let name = format!("{name}{}", version.unwrap_or_default());
             let mut row = table.row(&[&name]);
-            row.add(&format!("{jobs} no-op jobs, s"), 2, [turn.seconds]);
-            row.add("jobs/s", 0, [jobs as f64 / turn.seconds]);
+            row.add(&format!("{jobs} no-op jobs, s"), 2, turn.seconds);
+            row.add("jobs/s", 0, jobs as f64 / turn.seconds);
             row.add("chain of 40, overhead, ms", 0, turn.chain_ms);
             row.add("create to handler p50, ms", 2, turn.p50_ms);
             row.add("create to handler p99, ms", 2, turn.p99_ms);

@@ -52,9 +52,9 @@ async fn serve_again(
     let server = start(program, folder).await?;
     let mut api = ApiClient::connect(server.api()).await?;
     let page = api.json("/v1/workflows?status=running&limit=100").await?;
-    row.add("until a listing, ms", 0, [millis(begin.elapsed())]);
+    row.add("until a listing, ms", 0, millis(begin.elapsed()));
     let claimed = api.claim(claim).await?;
-    row.add("until a claim, ms", 0, [millis(begin.elapsed())]);
+    row.add("until a claim, ms", 0, millis(begin.elapsed()));
     let items = page["items"].as_array().map(Vec::len);
     ensure!(items == Some(100), "workflows are gone: {page}");
     ensure!(!claimed.jobs()?.is_empty(), "there is nothing to claim");
@@ -97,15 +97,15 @@ fn check(program: &Path, folder: &Path, row: &mut RowFigures<'_>) -> Result<()> 
         .env("TIDEGATE_DATA_DIR", folder.join("data"))
         .output()
         .context("could not check the store")?;
-    row.add("store check, s", 2, [start.elapsed().as_secs_f64()]);
+    row.add("store check, s", 2, start.elapsed().as_secs_f64());
     let error = || String::from_utf8_lossy(&output.stderr);
     let report: Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("the check failed: {}", error()))?;
     let workflows = report["workflows"].as_u64();
     let workflows = workflows.context("the check counts no workflows")?;
-    row.add("workflows", 0, [workflows as f64]);
+    row.add("workflows", 0, workflows as f64);
     let findings = report["findings"].as_array();
     let findings = findings.context("the check names no findings")?;
-    row.add("findings", 0, [findings.len() as f64]);
+    row.add("findings", 0, findings.len() as f64);
     Ok(())
 }

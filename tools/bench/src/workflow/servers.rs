@@ -34,7 +34,6 @@ struct ServerGroup {
 }
 
 /// The total cost of all servers so far.
-#[derive(Clone, Copy)]
 struct GroupTotals {
     redis: Duration,
     servers: Duration,
@@ -60,13 +59,9 @@ pub(super) async fn measure(
             group.work(&mut row, workflows).await?;
             group.pick_up(&mut row).await?;
             let each = |total: f64| total / IDLE_TIME.as_secs_f64() / *number as f64;
-            row.add(
-                "idle: commands/s and server",
-                1,
-                [each(idle.commands as f64)],
-            );
+            row.add("idle: commands/s and server", 1, each(idle.commands as f64));
             let core_percent = each(100.0 * idle.servers.as_secs_f64());
-            row.add("core and server, %", 3, [core_percent]);
+            row.add("core and server, %", 3, core_percent);
         }
     }
     Ok(table)
@@ -164,11 +159,11 @@ impl ServerGroup {
         let took = run_all_jobs(&self.apis(), count * 2).await?;
         let jobs = (count * 2) as f64;
         let spent = self.totals()?.since(before);
-        row.add("no-op jobs/s", 0, [jobs / took.as_secs_f64()]);
-        row.add("Redis commands/job", 2, [spent.commands as f64 / jobs]);
+        row.add("no-op jobs/s", 0, jobs / took.as_secs_f64());
+        row.add("Redis commands/job", 2, spent.commands as f64 / jobs);
         let micros = micros(spent.redis + spent.servers);
-        row.add("CPU of all, us/job", 1, [micros / jobs]);
-        row.add("conflicts/job", 4, [self.conflicts().await? / jobs]);
+        row.add("CPU of all, us/job", 1, micros / jobs);
+        row.add("conflicts/job", 4, self.conflicts().await? / jobs);
         apis[0].check_succeeded("bench", count).await
     }
 
