@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
 use crate::figures::{Table, mebibytes};
-use crate::load::{Distribution, KeyStream, Load, Shape};
+use crate::load::{KeyStream, Load, Shape};
 use crate::machine::{Server, Store, Testbed};
 
 const KEYS: u32 = 1_000_000;
@@ -58,7 +58,7 @@ async fn send_all_keys(server: &Server) -> Result<()> {
     let requests = u64::from(KEYS) / u64::from(DESCRIPTORS);
     let shape = Shape::new("second", DESCRIPTORS);
     let load = Load {
-        keys: KeyStream::new(Distribution::Sequence, KEYS, 0.0, 0),
+        keys: KeyStream::sequence(KEYS),
         requests: Some(requests),
         ..Load::new(server.grpc(), shape, Duration::from_secs(60))
     };
