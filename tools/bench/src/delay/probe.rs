@@ -17,7 +17,7 @@ pub(crate) fn proxy_accuracy() -> Result<Table> {
     let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
     let server = listener.local_addr()?;
     let proxy = DelayProxy::start(&[server], Duration::ZERO)?;
-    let through = proxy.addresses()[0];
+    let through = proxy.addresses[0];
     let mut table = Table::new("proxy", &["round trip of one byte"]);
     let mut measure = |name: &str, address| {
         let mut trips = round_trips(&listener, address)?;

@@ -97,7 +97,7 @@ impl LoadCase {
         cluster: &DelayedCluster,
         table: &mut Table,
     ) -> Result<()> {
-        cluster.proxy().set_delay(self.one_way.unwrap_or_default());
+        cluster.proxy.set_delay(self.one_way.unwrap_or_default());
         let one_way = self.one_way.map(|time| format!("{time:?}"));
         let mut row = table.row(&[&self.keys, &one_way.as_deref().unwrap_or("none")]);
         let serial = self.measure(Design::SerialByKey, options, cluster, &mut row);
@@ -121,7 +121,7 @@ impl LoadCase {
             rate: self.rate,
             ..EngineLoad::new(cluster.config(), design, self.callers, options)
         };
-        let tags = cluster.tags()[..self.keys].to_vec();
+        let tags = cluster.tags[..self.keys].to_vec();
         let key = |tag: &String| format!("{tag}{}", fastrand::u16(..1_000));
         let time = load.warmup + load.duration;
         let before = cluster.redis_time()?;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
+use tidegate_pipeline::Address;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::figures::{Answer, grpc_code};
 use crate::load::run::SharedLoad;
-use crate::machine::Address;
 
 /// Delay before a new attempt to connect: long enough not to keep a core busy while a server is
 /// down, and short enough to notice its return.

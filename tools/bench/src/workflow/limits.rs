@@ -130,7 +130,7 @@ impl Fixture {
     /// Returns the waits of arriving jobs in milliseconds. There are more workers than needed, so
     /// that one always waits.
     async fn waits(&self, jobs: usize) -> Result<Vec<f64>> {
-        let apis = [self.testbed.server.api()];
+        let apis = [self.testbed.server.api];
         let start = self.start;
         let make = create_jobs(ApiClient::connect(apis[0]).await?, jobs, start);
         let waits = Rc::new(RefCell::new(Vec::with_capacity(jobs)));

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
 use tidegate_pipeline::test_util::RedisServer;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -30,7 +29,6 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 struct ServerGroup {
     redis: RedisServer,
     servers: Vec<Server>,
-    _folder: TempDir,
 }
 
 /// The total cost of all servers so far.
@@ -69,23 +67,16 @@ pub(super) async fn measure(
 
 impl ServerGroup {
     async fn start(program: &Path, number: usize) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
         let redis = RedisServer::start().await;
         let environment = [
             ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
             ("REDIS_URL", redis.address().to_string()),
         ];
         let mut servers = Vec::new();
-        for at in 0..number {
-            let folder = folder.path().join(at.to_string());
-            std::fs::create_dir(&folder)?;
-            servers.push(Server::start(program, &folder, &environment).await?);
+        for _ in 0..number {
+            servers.push(Server::start(program, &environment).await?);
         }
-        let group = Self {
-            redis,
-            servers,
-            _folder: folder,
-        };
+        let group = Self { redis, servers };
         group.wait_until_discovered().await?;
         Ok(group)
     }
@@ -94,7 +85,7 @@ impl ServerGroup {
     async fn wait_until_discovered(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
-            let mut api = ApiClient::connect(server.api()).await?;
+            let mut api = ApiClient::connect(server.api).await?;
             api.json("/v1/queues").await?;
             loop {
                 let status = api.json("/v1/status").await?;
@@ -114,7 +105,7 @@ impl ServerGroup {
     }
 
     fn apis(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(Server::api).collect()
+        self.servers.iter().map(|server| server.api).collect()
     }
 
     fn totals(&self) -> Result<GroupTotals> {
@@ -173,7 +164,7 @@ impl ServerGroup {
         sleep(Duration::from_secs(3)).await;
         let mut conflicts = 0.0;
         for server in &self.servers {
-            let page = ApiClient::connect(server.debug())
+            let page = ApiClient::connect(server.debug)
                 .await?
                 .get("/metrics")
                 .await?;
