@@ -45,9 +45,10 @@ async fn serve_once(run: &Rc<SharedLoad>) -> bool {
     true
 }
 
+/// The sender of an HTTP/2 connection, and the task that drives the connection.
 type Connection = (SendRequest<Bytes>, JoinSet<()>);
 
-/// Returns a connection with the task that drives it.
+/// Connects to the server. `None` if it does not accept.
 async fn connect(run: &SharedLoad) -> Option<Connection> {
     match &run.address {
         Address::Tcp { host, port } => {

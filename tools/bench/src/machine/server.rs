@@ -56,25 +56,12 @@ impl Server {
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         write_limits(folder.path())?;
         let [grpc, http, debug, api] = free_addresses()?;
-        let mut command = Command::new(program);
-        command.env_clear().current_dir(&folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command
-            .env("RUNTIME_ROOT", folder.path())
-            .env("RUNTIME_SUBDIRECTORY", "bench")
-            .env("GRPC_HOST", "127.0.0.1")
+        let child = command(program, folder.path())
             .env("GRPC_PORT", grpc.port().to_string())
-            .env("DEBUG_HOST", "127.0.0.1")
             .env("DEBUG_PORT", debug.port().to_string())
-            .env("HOST", "127.0.0.1")
             .env("PORT", http.port().to_string())
-            // The reference sends its statistics to statsd, or logs them, unless told not to.
-            .env("DISABLE_STATS", "true")
-            .env("LOG_LEVEL", "error")
             .env("TIDEGATE_HTTP_ADDR", api.to_string())
-            .env("TIDEGATE_DATA_DIR", folder.path().join("data"))
-            .envs(environment.iter().cloned());
-        let child = command
+            .envs(environment.iter().cloned())
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
         let mut server = Self {
@@ -129,14 +116,34 @@ fn write_limits(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns the command of a server with the bench configuration in `folder`.
+fn command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .env_clear()
+        .env("RUNTIME_ROOT", folder)
+        .env("RUNTIME_SUBDIRECTORY", "bench")
+        .env("GRPC_HOST", "127.0.0.1")
+        .env("DEBUG_HOST", "127.0.0.1")
+        .env("HOST", "127.0.0.1")
+        // The reference sends its statistics to statsd, or logs them, unless told not to.
+        .env("DISABLE_STATS", "true")
+        .env("LOG_LEVEL", "error")
+        .env("TIDEGATE_DATA_DIR", folder.join("data"));
+    command
+}
+
 /// Returns free addresses. All are held until the last is known, so that they differ.
 fn free_addresses() -> Result<[SocketAddr; 4]> {
-    let bind = |()| TcpListener::bind("127.0.0.1:0").context("no free port");
-    let [grpc, http, debug, api] = [(); 4].map(bind);
-    let listeners = [grpc?, http?, debug?, api?];
+    let mut held = Vec::new();
     let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); 4];
-    for (address, listener) in addresses.iter_mut().zip(&listeners) {
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address).context("no free port")?;
         *address = listener.local_addr()?;
+        held.push(listener);
     }
     Ok(addresses)
 }

@@ -80,6 +80,14 @@ impl ApiClient {
         Ok(serde_json::from_slice(&self.get(path).await?)?)
     }
 
+    /// Requests a page of workflows. Fails unless it has a hundred.
+    pub(crate) async fn page_of_hundred(&mut self, path: &str) -> Result<()> {
+        let page = self.json(path).await?;
+        let items = page["items"].as_array().map(Vec::len);
+        ensure!(items == Some(100), "not a page of a hundred: {page}");
+        Ok(())
+    }
+
     /// Creates workflows with few requests.
     pub(crate) async fn create(
         &mut self,

@@ -51,12 +51,11 @@ async fn serve_again(
     let begin = Instant::now();
     let server = start(program, data).await?;
     let mut api = ApiClient::connect(server.api).await?;
-    let page = api.json("/v1/workflows?status=running&limit=100").await?;
+    let running = "/v1/workflows?status=running&limit=100";
+    api.page_of_hundred(running).await?;
     row.add("until a listing, ms", 0, millis(begin.elapsed()));
     let claimed = api.claim(claim).await?;
     row.add("until a claim, ms", 0, millis(begin.elapsed()));
-    let items = page["items"].as_array().map(Vec::len);
-    ensure!(items == Some(100), "workflows are gone: {page}");
     ensure!(!claimed.jobs()?.is_empty(), "there is nothing to claim");
     Ok(())
 }
