@@ -84,11 +84,13 @@ fn compare([a, b]: &[Table; 2], margin: f64) -> Result<Table> {
             ratio
         };
         let mut row = table.row(&[&a.row, &a.head, &cost.judge(margin).name()]);
-        row.add("A", 2, a.values.iter().copied());
-        row.add("B", 2, b.values.iter().copied());
-        row.add("B/A", 3, [ratio.mean]);
-        row.add("95 % from", 3, [ratio.low]);
-        row.add("to", 3, [ratio.high]);
+        for (a, b) in a.values.iter().zip(b.values) {
+            row.add("A", 2, *a);
+            row.add("B", 2, *b);
+        }
+        row.add("B/A", 3, ratio.mean);
+        row.add("95 % from", 3, ratio.low);
+        row.add("to", 3, ratio.high);
     }
     ensure!(table.series().next().is_some(), "no work has such a name");
     Ok(table)

@@ -83,10 +83,10 @@ impl Variant<'_> {
         } = turn.await?;
         let server = format!("{}, {}", self.server, self.store.counter_store_name());
         let mut row = table.row(&[&server, &self.traffic.name(), &self.descriptors]);
-        row.add("decisions/s", 0, [per_second]);
+        row.add("decisions/s", 0, per_second);
         spent.add_to(&mut row, "decision", count);
-        row.add("user", 1, [micros_each(spent.server.user, count)]);
-        row.add("system", 1, [micros_each(spent.server.system, count)]);
+        row.add("user", 1, micros_each(spent.server.user, count));
+        row.add("system", 1, micros_each(spent.server.system, count));
         Ok(())
     }
 }
@@ -122,10 +122,7 @@ fn variants<'a>(tidegate: &'a Path, reference: Option<&'a Path>) -> Vec<Variant<
 pub(crate) fn summary(decisions: &Table) -> Vec<[String; 3]> {
     let median = |server: &str, descriptors: u16| {
         let row = format!("{server}, {}, {descriptors}", Traffic::H2load.name());
-        let median = decisions.median(&row, "server CPU, us/decision");
-        median.map_or("not measured".to_owned(), |median| {
-            format!("{median:.1} us")
-        })
+        decisions.median(&row, "server CPU, us/decision", "us")
     };
     let row = |count: &str, descriptors, store: &str| {
         let median = |server| median(&format!("{server}, {store}"), descriptors);

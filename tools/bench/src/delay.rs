@@ -25,7 +25,8 @@ use relay::Relay;
 /// Proxies for some servers, on one thread; dropping it closes their connections and ends the
 /// thread.
 pub(crate) struct DelayProxy {
-    addresses: Vec<SocketAddr>,
+    /// Addresses of the proxies, in the order of the servers.
+    pub(crate) addresses: Vec<SocketAddr>,
     state: Arc<ProxyState>,
     /// The thread ends when this is dropped.
     stop: Option<PipeWriter>,
@@ -71,11 +72,6 @@ impl DelayProxy {
         };
         proxy.set_delay(one_way);
         Ok(proxy)
-    }
-
-    /// Returns the addresses of the proxies, in the order of the servers.
-    pub(crate) fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
     }
 
     /// Changes the delay of each direction for bytes that are read from now on. Their order is
@@ -127,7 +123,7 @@ mod tests {
     fn connected(one_way: Duration) -> (DelayProxy, TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = DelayProxy::start(&[listener.local_addr().unwrap()], one_way).unwrap();
-        let client = TcpStream::connect(proxy.addresses()[0]).unwrap();
+        let client = TcpStream::connect(proxy.addresses[0]).unwrap();
         let (server, _) = listener.accept().unwrap();
         (proxy, client, server)
     }

@@ -60,7 +60,7 @@ enum Command {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Cli::parse().command).await {
+    match Cli::parse().command.run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tidegate-bench: {error:#}");
@@ -69,19 +69,21 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Ratelimit(arguments) => load::command::run(*arguments).await,
-        Command::Compare(arguments) => scenario::run(arguments).await,
-        Command::RoundTrips(arguments) => scenario::run(arguments).await,
-        Command::Pipelines(arguments) => scenario::run(arguments).await,
-        Command::Callers(arguments) => scenario::run(arguments).await,
-        Command::Connections(arguments) => scenario::run(arguments).await,
-        Command::Pipelining(arguments) => scenario::run(arguments).await,
-        Command::Workflow(arguments) => scenario::run(*arguments).await,
-        Command::All(arguments) => publish::all(&arguments),
-        Command::Tables(arguments) => publish::tables(&arguments),
-        Command::Ab(arguments) => ab::run(arguments).await,
-        Command::DelayProxy(arguments) => delay::command::run(arguments),
+impl Command {
+    async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Ratelimit(arguments) => load::command::run(*arguments).await,
+            Self::Compare(arguments) => scenario::run(arguments).await,
+            Self::RoundTrips(arguments) => scenario::run(arguments).await,
+            Self::Pipelines(arguments) => scenario::run(arguments).await,
+            Self::Callers(arguments) => scenario::run(arguments).await,
+            Self::Connections(arguments) => scenario::run(arguments).await,
+            Self::Pipelining(arguments) => scenario::run(arguments).await,
+            Self::Workflow(arguments) => scenario::run(*arguments).await,
+            Self::All(arguments) => publish::all(&arguments),
+            Self::Tables(arguments) => publish::tables(&arguments),
+            Self::Ab(arguments) => ab::run(arguments).await,
+            Self::DelayProxy(arguments) => delay::command::run(arguments),
+        }
     }
 }

@@ -16,33 +16,19 @@ const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
 const WORKFLOWS_PER_REQUEST: usize = 1_000;
 
 /// Work that is measured on a separate server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) enum Work {
-    Decisions {
-        store: Store,
-        descriptors: u16,
-    },
+    /// Decisions on requests of this number of descriptors.
+    Decisions(Store, u16),
     /// Creates, executes and lists workflows.
     Workflows(Store),
 }
 
 pub(super) const WORKS: [Work; 6] = [
-    Work::Decisions {
-        store: Store::Embedded,
-        descriptors: 1,
-    },
-    Work::Decisions {
-        store: Store::Embedded,
-        descriptors: 10,
-    },
-    Work::Decisions {
-        store: Store::Redis,
-        descriptors: 1,
-    },
-    Work::Decisions {
-        store: Store::Redis,
-        descriptors: 10,
-    },
+    Work::Decisions(Store::Embedded, 1),
+    Work::Decisions(Store::Embedded, 10),
+    Work::Decisions(Store::Redis, 1),
+    Work::Decisions(Store::Redis, 10),
     Work::Workflows(Store::Redis),
     Work::Workflows(Store::Embedded),
 ];
@@ -53,7 +39,7 @@ pub(super) const RATE_HEAD: &str = "a second";
 impl Work {
     pub(super) fn name(self) -> String {
         match self {
-            Self::Decisions { store, descriptors } => {
+            Self::Decisions(store, descriptors) => {
                 format!("decisions, {}, {descriptors}", store.counter_store_name())
             }
             Self::Workflows(store) => format!("workflows, {}", store.workflow_store_name()),
@@ -68,14 +54,14 @@ impl Work {
         table: &mut Table,
     ) -> Result<()> {
         match self {
-            Self::Decisions { store, descriptors } => {
+            Self::Decisions(store, descriptors) => {
                 let testbed = Testbed::start(program, store).await?;
                 let turn = Traffic::H2load
                     .turn(&testbed, descriptors, KEYS, time)
                     .await?;
                 let unit = format!("decision, {}, {descriptors}", store.counter_store_name());
                 let mut row = table.row(&[&unit]);
-                row.add(RATE_HEAD, 0, [turn.per_second]);
+                row.add(RATE_HEAD, 0, turn.per_second);
                 turn.spent.add_to(&mut row, "unit", turn.count);
                 Ok(())
             }
@@ -103,7 +89,7 @@ async fn workflows(
     let mut read = |unit: &str, count: usize| {
         let spent = meter.read()?;
         let mut row = table.row(&[&format!("{unit}, {store}")]);
-        row.add(RATE_HEAD, 0, [count as f64 / spent.elapsed.as_secs_f64()]);
+        row.add(RATE_HEAD, 0, count as f64 / spent.elapsed.as_secs_f64());
         spent.add_to(&mut row, "unit", count as u64);
         anyhow::Ok(())
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::h2load::H2load;
+use crate::figures::Calls;
 use crate::load::{Distribution, KeyStream, Load, Shape};
 use crate::machine::{MeasuredCost, Meter, Testbed};
 
@@ -17,7 +18,7 @@ const ZIPF_EXPONENT: f64 = 1.05;
 const TRIAL_REQUESTS_PER_KEY: f64 = 0.2;
 
 /// The client that sends requests, and its keys. Always ten connections of twenty streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Traffic {
     /// h2load, which repeats one body: each descriptor is one hot key.
     H2load,
@@ -85,8 +86,7 @@ struct Requests<'a> {
 impl Requests<'_> {
     async fn h2load(&self) -> Result<Decisions> {
         // h2load counts HTTP statuses only, and gRPC errors have status 200.
-        self.send(KeyStream::new(Distribution::Uniform, 1, 0.0, 0), Some(100))
-            .await?;
+        self.send(KeyStream::sequence(1), Some(100)).await?;
         let shape = Shape::new("key", self.descriptors);
         let h2load = H2load::new(self.testbed.server.grpc(), &shape)?;
         let count = (h2load.run(self.trial)? * self.time.as_secs_f64()) as u64;
@@ -103,9 +103,8 @@ impl Requests<'_> {
     async fn generated(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
         // Every counter exists before the turn, because creating one costs more than adding to it.
         let all = keys * u32::from(self.descriptors);
-        let fill = KeyStream::new(Distribution::Sequence, all, 0.0, 0);
-        self.send(fill, Some(u64::from(keys).max(self.trial)))
-            .await?;
+        let requests = u64::from(keys).max(self.trial);
+        self.send(KeyStream::sequence(all), Some(requests)).await?;
         let mut meter = Meter::start(self.testbed)?;
         let drawn = KeyStream::new(distribution, keys, ZIPF_EXPONENT, 1);
         let calls = self.send(drawn, None).await?;
@@ -117,7 +116,7 @@ impl Requests<'_> {
     }
 
     /// Sends a number of requests, or sends for the time of a turn.
-    async fn send(&self, keys: KeyStream, requests: Option<u64>) -> Result<crate::figures::Calls> {
+    async fn send(&self, keys: KeyStream, requests: Option<u64>) -> Result<Calls> {
         let time = requests.map_or(self.time, |_| Duration::from_secs(60));
         let shape = Shape::new("key", self.descriptors);
         let load = Load {

@@ -3,11 +3,12 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
+use tidegate_pipeline::Address;
 
 use crate::load::{PATH, Shape, one_body};
-use crate::machine::Address;
+use crate::machine::printed;
 
 /// h2load with ten connections of twenty streams, which repeats one body.
 pub(super) struct H2load {
@@ -25,21 +26,15 @@ impl H2load {
 
     /// Sends the requests and returns their rate a second. Fails unless all were answered.
     pub(super) fn run(&self, requests: u64) -> Result<f64> {
-        let output = Command::new("h2load")
+        let mut command = Command::new("h2load");
+        command
             .args(["-c", "10", "-m", "20", "-t", "1", "-n"])
             .arg(requests.to_string())
             .arg("-d")
             .arg(self.body.path())
             .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
-            .arg(format!("http://{}{PATH}", self.address))
-            .output()
-            .context("could not run h2load; `make bench` installs it")?;
-        ensure!(
-            output.status.success(),
-            "h2load failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        read(&String::from_utf8_lossy(&output.stdout), requests)
+            .arg(format!("http://{}{PATH}", self.address));
+        read(&printed(&mut command)?, requests)
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
 use crate::figures::{Table, mebibytes};
-use crate::load::{Distribution, KeyStream, Load, Shape};
+use crate::load::{KeyStream, Load, Shape};
 use crate::machine::{Server, Store, Testbed};
 
 const KEYS: u32 = 1_000_000;
@@ -24,11 +24,11 @@ pub(super) async fn idle(program: &Path, time: Duration) -> Result<Table> {
     let spent = (process.cost()? - before).total;
     let mut table = Table::new("idle", &["idle server"]);
     let mut row = table.row(&[&"memory"]);
-    row.add("resident MiB", 1, [mebibytes(process.resident_bytes()?)]);
+    row.add("resident MiB", 1, mebibytes(process.resident_bytes()?));
     row.add(
         "core %",
         2,
-        [100.0 * spent.as_secs_f64() / time.as_secs_f64()],
+        100.0 * spent.as_secs_f64() / time.as_secs_f64(),
     );
     Ok(table)
 }
@@ -41,14 +41,14 @@ pub(super) async fn million_keys(program: &Path, delays: &[u64]) -> Result<Table
     let process = testbed.server.process();
     let mut table = Table::new("million-keys", &["resident MiB"]);
     let mut row = table.row(&[&"a million keys"]);
-    row.add("before", 1, [mebibytes(process.resident_bytes()?)]);
+    row.add("before", 1, mebibytes(process.resident_bytes()?));
     send_all_keys(&testbed.server).await?;
     let end = Instant::now();
-    row.add("at most", 1, [mebibytes(process.highest_resident_bytes()?)]);
+    row.add("at most", 1, mebibytes(process.highest_resident_bytes()?));
     for seconds in delays {
         sleep(Duration::from_secs(*seconds).saturating_sub(end.elapsed())).await;
         let resident = mebibytes(process.resident_bytes()?);
-        row.add(&format!("after {seconds} s"), 1, [resident]);
+        row.add(&format!("after {seconds} s"), 1, resident);
     }
     Ok(table)
 }
@@ -58,7 +58,7 @@ async fn send_all_keys(server: &Server) -> Result<()> {
     let requests = u64::from(KEYS) / u64::from(DESCRIPTORS);
     let shape = Shape::new("second", DESCRIPTORS);
     let load = Load {
-        keys: KeyStream::new(Distribution::Sequence, KEYS, 0.0, 0),
+        keys: KeyStream::sequence(KEYS),
         requests: Some(requests),
         ..Load::new(server.grpc(), shape, Duration::from_secs(60))
     };

@@ -24,7 +24,7 @@ pub(crate) struct ProxyArguments {
     accuracy: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct ProxiedServer {
     listen: SocketAddr,
     server: SocketAddr,

@@ -66,10 +66,6 @@ impl DelayQueue {
         ]
     }
 
-    pub(super) fn has_due(&self) -> bool {
-        self.due > 0
-    }
-
     /// Removes bytes that were written.
     pub(super) fn written(&mut self, count: usize) {
         self.due -= count;

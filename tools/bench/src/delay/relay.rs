@@ -88,7 +88,7 @@ impl Relay {
             .context("could not set the timer slack")?;
         let mut events: Vec<Event> = Vec::with_capacity(256);
         loop {
-            let timeout = self.timers.peek().map(|Reverse((at, _))| timespec(*at));
+            let timeout = self.timers.peek().map(|Reverse((at, _))| time_until(*at));
             events.clear();
             match epoll::wait(
                 &self.epoll,
@@ -236,7 +236,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        if !self.end_sent[side] && !queue.has_due() && queue.is_over(now) {
+        if !self.end_sent[side] && queue.is_over(now) {
             self.end_sent[side] = true;
             self.sockets[other].shutdown(Shutdown::Write)?;
         }
@@ -262,10 +262,7 @@ fn accept(listener: &TcpListener, server: SocketAddr) -> Option<Link> {
     })
 }
 
-fn timespec(at: Instant) -> Timespec {
+fn time_until(at: Instant) -> Timespec {
     let left = at.saturating_duration_since(Instant::now());
-    Timespec {
-        tv_sec: left.as_secs() as i64,
-        tv_nsec: i64::from(left.subsec_nanos()),
-    }
+    Timespec::try_from(left).expect("a delay has few seconds")
 }

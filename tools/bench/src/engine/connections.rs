@@ -13,10 +13,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Address, Config, ConnectPace};
+use tidegate_pipeline::{Config, ConnectPace};
 
 use crate::figures::{Table, duration};
 use crate::machine::pin::{self, Core};
+use crate::machine::tcp_address;
 use crate::scenario::{RunOptions, Scenario};
 use spike::Spike;
 
@@ -62,7 +63,7 @@ impl Scenario for Connections {
         for _ in options.rounds("connections") {
             for [in_flight, connections] in BOUNDS {
                 for (policy, space) in SEARCH_SPACES {
-                    let mut config = self.config(far.addresses()[0], space);
+                    let mut config = self.config(far.addresses[0], space);
                     config.in_flight_commands = in_flight;
                     config.max_connections = connections;
                     let spike = Spike {
@@ -82,10 +83,7 @@ impl Scenario for Connections {
 
 impl Connections {
     fn config(&self, address: SocketAddr, space: usize) -> Config {
-        let mut config = Config::single(Address::Tcp {
-            host: address.ip().to_string(),
-            port: address.port(),
-        });
+        let mut config = Config::single(tcp_address(address));
         config.search_space = space;
         config.idle_timeout = self.idle_timeout;
         config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);

@@ -26,7 +26,7 @@ pub(crate) struct EngineLoad {
 }
 
 /// How the keys of a call are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Design {
     /// A batch for each key, in sequence.
     SerialByKey,

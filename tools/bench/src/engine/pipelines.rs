@@ -37,7 +37,7 @@ const KEYS: [usize; 3] = [1, 2, 5];
 const FURTHER_DELAYS: [u64; 3] = [0, 1, 5];
 
 /// A load under which both designs are measured.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct LoadCase {
     keys: usize,
     /// `None` is without proxies and without a schedule.
@@ -97,15 +97,15 @@ impl LoadCase {
         cluster: &DelayedCluster,
         table: &mut Table,
     ) -> Result<()> {
-        cluster.proxy().set_delay(self.one_way.unwrap_or_default());
+        cluster.proxy.set_delay(self.one_way.unwrap_or_default());
         let one_way = self.one_way.map(|time| format!("{time:?}"));
         let mut row = table.row(&[&self.keys, &one_way.as_deref().unwrap_or("none")]);
         let serial = self.measure(Design::SerialByKey, options, cluster, &mut row);
         let serial = serial.await?;
         let parallel = self.measure(Design::ParallelByNode, options, cluster, &mut row);
         let parallel = parallel.await?;
-        row.add("mean, times", 2, [serial.mean_ms / parallel.mean_ms]);
-        row.add("p99, times", 2, [serial.p99_ms / parallel.p99_ms]);
+        row.add("mean, times", 2, serial.mean_ms / parallel.mean_ms);
+        row.add("p99, times", 2, serial.p99_ms / parallel.p99_ms);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl LoadCase {
             rate: self.rate,
             ..EngineLoad::new(cluster.config(), design, self.callers, options)
         };
-        let tags = cluster.tags()[..self.keys].to_vec();
+        let tags = cluster.tags[..self.keys].to_vec();
         let key = |tag: &String| format!("{tag}{}", fastrand::u16(..1_000));
         let time = load.warmup + load.duration;
         let before = cluster.redis_time()?;
@@ -131,11 +131,11 @@ impl LoadCase {
         let name = design.name();
         latency.add_to(row, &format!(", {name}"));
         let share = 100.0 * busy.as_secs_f64() / time.as_secs_f64();
-        row.add(&format!("Redis core %, {name}"), 0, [share]);
+        row.add(&format!("Redis core %, {name}"), 0, share);
         row.add(
             &format!("commands/write, {name}"),
             1,
-            [measured.commands_per_write],
+            measured.commands_per_write,
         );
         Ok(latency)
     }

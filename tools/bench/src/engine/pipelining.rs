@@ -32,7 +32,7 @@ pub(crate) struct Pipelining {
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The commands that redis-benchmark knows as `set` and `incr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum RedisCommand {
     Set,
     Incr,
@@ -70,7 +70,7 @@ impl Scenario for Pipelining {
             for benchmark in &benchmarks {
                 let RedisBenchmark { command, depth, .. } = *benchmark;
                 let mut row = table.row(&[&command.name().to_uppercase(), &depth]);
-                row.add("redis-benchmark/s", 0, [benchmark.run()?]);
+                row.add("redis-benchmark/s", 0, benchmark.run()?);
                 let turn = engine_turn(&redis, command, depth, options.turn).await?;
                 turn.add_to(&mut row);
             }
@@ -101,7 +101,7 @@ async fn measure_single(
     time: Duration,
     single: &mut Table,
 ) -> Result<()> {
-    let mut add = |name: &str, rate| single.row(&[&name]).add("commands/s", 0, [rate]);
+    let mut add = |name: &str, rate| single.row(&[&name]).add("commands/s", 0, rate);
     add("redis-benchmark, 50 connections", many.run()?);
     for _ in 0..4 {
         let blocking = peers::blocking(redis.port(), time)?;
@@ -185,16 +185,16 @@ impl EngineTurn {
 
     fn add_to(&self, row: &mut RowFigures<'_>) {
         let Self { before, after } = self;
-        row.add("engine/s", 0, [self.per_second()]);
+        row.add("engine/s", 0, self.per_second());
         let commands = self.commands();
         let writes = (after.stats.writes - before.stats.writes) as f64;
-        row.add("commands/write", 1, [commands as f64 / writes]);
+        row.add("commands/write", 1, commands as f64 / writes);
         // Reads and writes; waiting for the socket is not counted.
         let socket_calls = writes + (after.stats.reads - before.stats.reads) as f64;
-        row.add("socket calls/command", 3, [socket_calls / commands as f64]);
+        row.add("socket calls/command", 3, socket_calls / commands as f64);
         let client = micros_each(after.client - before.client, commands);
-        row.add("client CPU us/command", 2, [client]);
+        row.add("client CPU us/command", 2, client);
         let redis = micros_each(after.redis - before.redis, commands);
-        row.add("Redis CPU us/command", 2, [redis]);
+        row.add("Redis CPU us/command", 2, redis);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) fn grpc_code(number: u16) -> &'static str {
 }
 
 /// Counts of answers, and a histogram of the times of those that carry a decision.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct AnswerCounts {
     pub(crate) ok: u64,
     pub(crate) over_limit: u64,

@@ -25,9 +25,9 @@ pub(crate) struct Latency {
 impl Latency {
     /// Adds all figures to a row. `what` distinguishes these calls from others of the row.
     pub(crate) fn add_to(&self, row: &mut RowFigures<'_>, what: &str) {
-        row.add(&format!("calls/s{what}"), 0, [self.per_second]);
-        row.add(&format!("mean ms{what}"), 2, [self.mean_ms]);
-        row.add(&format!("p99 ms{what}"), 2, [self.p99_ms]);
+        row.add(&format!("calls/s{what}"), 0, self.per_second);
+        row.add(&format!("mean ms{what}"), 2, self.mean_ms);
+        row.add(&format!("p99 ms{what}"), 2, self.p99_ms);
     }
 }
 

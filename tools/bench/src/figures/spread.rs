@@ -3,7 +3,6 @@
 use std::fmt;
 
 /// The median, minimum and maximum of a figure over the turns.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     min: f64,
     pub(crate) median: f64,

@@ -59,23 +59,26 @@ impl Table {
     pub(crate) fn row(&mut self, labels: &[&dyn Display]) -> RowFigures<'_> {
         let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
         let existing = self.rows.iter().position(|row| row.labels == labels);
-        let at = existing.unwrap_or(self.rows.len());
-        if existing.is_none() {
+        let at = existing.unwrap_or_else(|| {
             let values = Vec::new();
             self.rows.push(TableRow { labels, values });
-        }
+            self.rows.len() - 1
+        });
         RowFigures {
             figures: &mut self.figures,
             values: &mut self.rows[at].values,
         }
     }
 
-    /// Returns the median of a figure of the row with these labels. `None` if there is no such row
-    /// or figure, or no value.
-    pub(crate) fn median(&self, row: &str, head: &str) -> Option<f64> {
+    /// Returns the median of a figure of the row with these labels, with its unit, or `not
+    /// measured`.
+    pub(crate) fn median(&self, row: &str, head: &str, unit: &str) -> String {
         let is_it = |series: &Series<'_>| series.row == row && series.head == head;
-        let series = self.series().find(is_it)?;
-        Some(Spread::new(series.values.to_vec())?.median)
+        let series = self.series().find(is_it);
+        let spread = series.and_then(|series| Spread::new(series.values.to_vec()));
+        spread.map_or("not measured".to_owned(), |Spread { median, .. }| {
+            format!("{median:.1} {unit}")
+        })
     }
 
     /// Returns all figures that have values, row by row.
@@ -102,25 +105,25 @@ impl Table {
 }
 
 impl RowFigures<'_> {
-    /// Adds the values of a figure in one turn. There may be none.
-    pub(crate) fn add(&mut self, head: &str, digits: usize, values: impl IntoIterator<Item = f64>) {
+    /// Adds the value of a figure in one turn. `None` makes sure that its column exists.
+    pub(crate) fn add(&mut self, head: &str, digits: usize, value: impl Into<Option<f64>>) {
         let existing = self.figures.iter().position(|figure| figure.head == head);
-        let at = existing.unwrap_or(self.figures.len());
-        if existing.is_none() {
+        let at = existing.unwrap_or_else(|| {
             let head = head.to_owned();
             self.figures.push(Figure { head, digits });
-        }
+            self.figures.len() - 1
+        });
         if self.values.len() <= at {
             self.values.resize(at + 1, Vec::new());
         }
-        self.values[at].extend(values);
+        self.values[at].extend(value.into());
     }
 
     /// Adds the median and the 99th percentile of the times of a turn, in milliseconds.
     pub(crate) fn add_times(&mut self, what: &str, milliseconds: &mut [f64]) {
         for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
             let head = format!("{what} {name}, ms");
-            self.add(&head, 2, [percentile(milliseconds, share)]);
+            self.add(&head, 2, percentile(milliseconds, share));
         }
     }
 }
@@ -155,7 +158,7 @@ mod tests {
     fn example() -> Table {
         let mut table = Table::new("example", &["name", "number"]);
         for turn in [1.0, 2.0] {
-            table.row(&[&"longer name", &1]).add("a/s", 1, [turn]);
+            table.row(&[&"longer name", &1]).add("a/s", 1, turn);
             table.row(&[&"x", &20]).add("b", 0, None);
         }
         table
@@ -176,8 +179,8 @@ mod tests {
     #[test]
     fn a_median_is_found_by_its_labels_and_its_head() {
         let table = example();
-        assert_eq!(table.median("longer name, 1", "a/s"), Some(2.0));
-        assert_eq!(table.median("x, 20", "a/s"), None);
-        assert_eq!(table.median("x, 1", "a/s"), None);
+        assert_eq!(table.median("longer name, 1", "a/s", "MiB"), "2.0 MiB");
+        assert_eq!(table.median("x, 20", "a/s", "MiB"), "not measured");
+        assert_eq!(table.median("x, 1", "a/s", "MiB"), "not measured");
     }
 }

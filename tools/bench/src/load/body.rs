@@ -7,8 +7,9 @@
 use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
 use clap::Args;
+use prost::encoding;
 
-use crate::load::keys::{Distribution, KeyStream};
+use super::KeyStream;
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
 const KEY_DIGITS: usize = 10;
@@ -17,7 +18,7 @@ const FRAME_HEADER_BYTES: usize = 5;
 const ARENA_BYTES: usize = 256 * 1024;
 
 /// The form of a request.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone)]
 pub(crate) struct Shape {
     #[arg(long, default_value = "bench")]
     pub(crate) domain: String,
@@ -61,15 +62,14 @@ impl BodyFactory {
         );
         // A gRPC frame: not compressed, length, message.
         let mut template = vec![0; FRAME_HEADER_BYTES];
-        put_bytes(&mut template, 1, shape.domain.as_bytes());
+        encoding::string::encode(1, &shape.domain, &mut template);
         let mut digits = Vec::new();
         for position in 0..shape.descriptors {
-            put_bytes(&mut template, 2, &descriptor(&shape.key, position));
+            encoding::bytes::encode(2, &descriptor(&shape.key, position), &mut template);
             digits.push(template.len() - KEY_DIGITS);
         }
         if shape.hits > 0 {
-            template.push(3 << 3);
-            prost::encoding::encode_varint(u64::from(shape.hits), &mut template);
+            encoding::uint32::encode(3, &shape.hits, &mut template);
         }
         let length = u32::try_from(template.len() - FRAME_HEADER_BYTES)
             .context("the request does not fit a gRPC frame")?;
@@ -100,25 +100,19 @@ impl BodyFactory {
 
 /// Returns a body with the first key.
 pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
-    let mut keys = KeyStream::new(Distribution::Sequence, 1, 0.0, 0);
+    let mut keys = KeyStream::sequence(1);
     Ok(BodyFactory::new(shape)?.next(&mut keys))
 }
 
 /// Returns an encoded descriptor, which ends with the digits of its key.
-fn descriptor(key: &str, position: u16) -> Vec<u8> {
+fn descriptor(key: &String, position: u16) -> Vec<u8> {
     let value = format!("{position:03}-{:0KEY_DIGITS$}", 0);
     let mut entry = Vec::new();
-    put_bytes(&mut entry, 1, key.as_bytes());
-    put_bytes(&mut entry, 2, value.as_bytes());
+    encoding::string::encode(1, key, &mut entry);
+    encoding::string::encode(2, &value, &mut entry);
     let mut descriptor = Vec::new();
-    put_bytes(&mut descriptor, 1, &entry);
+    encoding::bytes::encode(1, &entry, &mut descriptor);
     descriptor
-}
-
-fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    out.push(field << 3 | 2);
-    prost::encoding::encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
 }
 
 #[cfg(test)]
@@ -132,7 +126,7 @@ mod tests {
             descriptors,
             hits,
         };
-        let mut keys = KeyStream::new(Distribution::Sequence, 12, 0.0, 0);
+        let mut keys = KeyStream::sequence(12);
         let mut bodies = BodyFactory::new(&shape).unwrap();
         (0..3).map(|_| bodies.next(&mut keys)).collect()
     }

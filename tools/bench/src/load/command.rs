@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use tidegate_pipeline::Address;
 
-use super::report;
-use crate::load::body::Shape;
-use crate::load::keys::{Distribution, KeyStream};
-use crate::load::run::Load;
-use crate::machine::Address;
-use crate::machine::Process;
+use super::{Distribution, KeyStream, Load, Shape, report};
+use crate::figures::duration;
+use crate::machine::{Process, server_address};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct LoadArguments {
     /// Where the server listens: host:port or unix:/path.
-    #[arg(long, default_value = "127.0.0.1:8081")]
+    #[arg(long, default_value = "127.0.0.1:8081", value_parser = server_address)]
     address: Address,
     /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as
     /// soon as it has its answer (closed loop).
@@ -45,10 +43,10 @@ pub(crate) struct LoadArguments {
     #[arg(long, conflicts_with = "rate")]
     requests: Option<u64>,
     /// Measured time: 10s, 500ms.
-    #[arg(long, default_value = "10s", value_parser = crate::figures::duration)]
+    #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// Time before the measurement.
-    #[arg(long, default_value = "1s", value_parser = crate::figures::duration)]
+    #[arg(long, default_value = "1s", value_parser = duration)]
     warmup: Duration,
     /// The server's process; found from the listening port when left out.
     #[arg(long)]

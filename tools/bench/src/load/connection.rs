@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
+use tidegate_pipeline::Address;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::figures::{Answer, grpc_code};
 use crate::load::run::SharedLoad;
-use crate::machine::Address;
 
 /// Delay before a new attempt to connect: long enough not to keep a core busy while a server is
 /// down, and short enough to notice its return.
@@ -32,18 +32,7 @@ pub(crate) async fn drive(run: Rc<SharedLoad>) {
 
 /// Serves one connection until it ends. Returns false if there was none.
 async fn serve_once(run: &Rc<SharedLoad>) -> bool {
-    let connected = match &run.address {
-        Address::Tcp { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
-            // A call is one small write that must not wait for the previous answer.
-            Ok(socket) if socket.set_nodelay(true).is_ok() => handshake(socket, run).await,
-            _ => None,
-        },
-        Address::Unix(path) => match UnixStream::connect(path).await {
-            Ok(socket) => handshake(socket, run).await,
-            Err(_) => None,
-        },
-    };
-    let Some((sender, mut tasks)) = connected else {
+    let Some((sender, mut tasks)) = connect(run).await else {
         run.session
             .count(Answer::Failed("could not connect"), Duration::ZERO);
         return false;
@@ -56,9 +45,23 @@ async fn serve_once(run: &Rc<SharedLoad>) -> bool {
     true
 }
 
-type Tasks = JoinSet<()>;
+/// The sender of an HTTP/2 connection, and the task that drives the connection.
+type Connection = (SendRequest<Bytes>, JoinSet<()>);
 
-async fn handshake<S>(socket: S, run: &Rc<SharedLoad>) -> Option<(SendRequest<Bytes>, Tasks)>
+/// Connects to the server. `None` if it does not accept.
+async fn connect(run: &SharedLoad) -> Option<Connection> {
+    match &run.address {
+        Address::Tcp { host, port } => {
+            let socket = TcpStream::connect((host.as_str(), *port)).await.ok()?;
+            // A call is one small write that must not wait for the previous answer.
+            socket.set_nodelay(true).ok()?;
+            handshake(socket, run).await
+        }
+        Address::Unix(path) => handshake(UnixStream::connect(path).await.ok()?, run).await,
+    }
+}
+
+async fn handshake<S>(socket: S, run: &SharedLoad) -> Option<Connection>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
@@ -130,30 +133,20 @@ async fn call(run: &SharedLoad, sender: &mut SendRequest<Bytes>) -> Result<Answe
         filled += part;
         body.flow_control().release_capacity(data.len())?;
     }
-    let trailers = body.trailers().await?;
-    let status = trailers
-        .as_ref()
-        .unwrap_or(&head.headers)
-        .get("grpc-status");
-    Ok(read(
-        status.map(http::HeaderValue::as_bytes),
-        &start[..filled],
-    ))
+    let trailers = body.trailers().await?.unwrap_or(head.headers);
+    let status = trailers.get("grpc-status");
+    let status = status.and_then(|status| status.to_str().ok());
+    Ok(read(status, &start[..filled]))
 }
 
 /// Reads the answer from a status and the start of a body.
-fn read(status: Option<&[u8]>, start: &[u8]) -> Answer {
+fn read(status: Option<&str>, start: &[u8]) -> Answer {
     const OVERALL_CODE: u8 = 1 << 3;
     match (status, start) {
-        (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 1]) => Answer::Ok,
-        (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 2]) => Answer::OverLimit,
-        (Some(b"0"), _) => Answer::Failed("no decision"),
-        (Some(code), _) => {
-            let code = std::str::from_utf8(code)
-                .ok()
-                .and_then(|code| code.parse().ok());
-            Answer::Failed(grpc_code(code.unwrap_or(2)))
-        }
+        (Some("0"), [_, _, _, _, _, OVERALL_CODE, 1]) => Answer::Ok,
+        (Some("0"), [_, _, _, _, _, OVERALL_CODE, 2]) => Answer::OverLimit,
+        (Some("0"), _) => Answer::Failed("no decision"),
+        (Some(code), _) => Answer::Failed(grpc_code(code.parse().unwrap_or(2))),
         (None, _) => Answer::Failed("no gRPC status"),
     }
 }
@@ -164,14 +157,14 @@ mod tests {
 
     #[test]
     fn the_decision_is_read_from_status_and_first_field() {
-        let check = |status: Option<&[u8]>, start: &[u8], expected| {
+        let check = |status: Option<&str>, start: &[u8], expected| {
             assert_eq!(read(status, start), expected)
         };
-        check(Some(b"0"), b"\0\0\0\0\x02\x08\x01", Answer::Ok);
-        check(Some(b"0"), b"\0\0\0\0\x04\x08\x02", Answer::OverLimit);
-        check(Some(b"0"), b"\0\0\0\0\0", Answer::Failed("no decision"));
-        check(Some(b"14"), b"", Answer::Failed("UNAVAILABLE"));
-        check(Some(b"x"), b"", Answer::Failed("UNKNOWN"));
+        check(Some("0"), b"\0\0\0\0\x02\x08\x01", Answer::Ok);
+        check(Some("0"), b"\0\0\0\0\x04\x08\x02", Answer::OverLimit);
+        check(Some("0"), b"\0\0\0\0\0", Answer::Failed("no decision"));
+        check(Some("14"), b"", Answer::Failed("UNAVAILABLE"));
+        check(Some("x"), b"", Answer::Failed("UNKNOWN"));
         check(
             None,
             b"\0\0\0\0\x02\x08\x01",

@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 /// How keys are drawn from the set `0..count`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Distribution {
     /// All keys have the same frequency.
     Uniform,
@@ -30,6 +30,11 @@ pub(crate) enum KeyStream {
 }
 
 impl KeyStream {
+    /// Creates the stream 0, 1, 2 and so on, which repeats after `count` keys.
+    pub(crate) fn sequence(count: u32) -> Self {
+        Self::Sequence { count, next: 0 }
+    }
+
     /// Creates a stream of `count` keys (at least one). One seed gives one stream.
     pub(crate) fn new(distribution: Distribution, count: u32, exponent: f64, seed: u64) -> Self {
         let count = count.max(1);
@@ -40,7 +45,7 @@ impl KeyStream {
                 table: AliasTable::zipf(count, exponent),
                 random,
             },
-            Distribution::Sequence => Self::Sequence { count, next: 0 },
+            Distribution::Sequence => Self::sequence(count),
         }
     }
 
@@ -145,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_sequence_uses_every_key_once_before_it_repeats() {
-        let mut keys = KeyStream::new(Distribution::Sequence, 3, 0.0, 0);
+        let mut keys = KeyStream::sequence(3);
         let drawn: Vec<u32> = (0..7).map(|_| keys.draw()).collect();
         assert_eq!(drawn, [0, 1, 2, 0, 1, 2, 0]);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use bytes::Bytes;
+use tidegate_pipeline::Address;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::body::{BodyFactory, Shape};
@@ -13,7 +14,7 @@ use super::connection;
 use super::keys::{Distribution, KeyStream};
 use super::session::Session;
 use crate::figures::Calls;
-use crate::machine::{Address, Cost, Process};
+use crate::machine::{Cost, Process};
 
 /// The method of Envoy's rate limit service.
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -114,7 +115,11 @@ impl Load {
 
 /// Returns the head of all requests.
 fn request(address: &Address) -> Result<http::Request<()>> {
-    http::Request::post(format!("http://{}{PATH}", address.authority()))
+    let authority = match address {
+        Address::Tcp { .. } => address.to_string(),
+        Address::Unix(_) => "localhost".to_owned(),
+    };
+    http::Request::post(format!("http://{authority}{PATH}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())

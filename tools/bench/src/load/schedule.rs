@@ -138,14 +138,8 @@ impl Timer {
         // A time of zero would disarm it.
         let time = time.max(Duration::from_nanos(1));
         let once = Itimerspec {
-            it_interval: Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            },
-            it_value: Timespec {
-                tv_sec: time.as_secs() as i64,
-                tv_nsec: i64::from(time.subsec_nanos()),
-            },
+            it_interval: Timespec::default(),
+            it_value: time.try_into()?,
         };
         timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)
             .context("could not set the timer")?;

@@ -8,9 +8,9 @@ use tidegate_pipeline::test_util::RedisCluster;
 use tidegate_pipeline::{Address, Config};
 use tokio::time::sleep;
 
+use super::pin::{self, Core};
+use super::{Process, tcp_address};
 use crate::delay::DelayProxy;
-use crate::machine::pin::{self, Core};
-use crate::machine::process::Process;
 
 /// Maximum wait until all nodes know the new ports of the others.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -19,12 +19,13 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// else.
 pub(crate) struct DelayedCluster {
     redis: RedisCluster,
-    proxy: DelayProxy,
-    tags: Vec<String>,
+    pub(crate) proxy: DelayProxy,
+    /// A hash tag for each primary that it owns.
+    pub(crate) tags: Vec<String>,
 }
 
 /// Placement of processes on cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Servers and proxies on one core, the load on the other.
     Separate,
@@ -55,7 +56,7 @@ impl DelayedCluster {
             proxy,
             tags,
         };
-        let ports = far.proxy.addresses().iter().map(SocketAddr::port);
+        let ports = far.proxy.addresses.iter().map(SocketAddr::port);
         far.announce(ports.collect()).await?;
         Ok(far)
     }
@@ -90,25 +91,17 @@ impl DelayedCluster {
 
     /// Returns the addresses that a client connects to first: the proxies.
     pub(crate) fn addresses(&self) -> Vec<Address> {
-        let address = |address: &SocketAddr| Address::Tcp {
-            host: address.ip().to_string(),
-            port: address.port(),
-        };
-        self.proxy.addresses().iter().map(address).collect()
+        self.proxy
+            .addresses
+            .iter()
+            .copied()
+            .map(tcp_address)
+            .collect()
     }
 
     /// Returns settings of a client of the cluster, with default bounds.
     pub(crate) fn config(&self) -> Config {
         Config::cluster(self.addresses())
-    }
-
-    pub(crate) fn proxy(&self) -> &DelayProxy {
-        &self.proxy
-    }
-
-    /// Returns a hash tag for each primary that it owns.
-    pub(crate) fn tags(&self) -> &[String] {
-        &self.tags
     }
 
     /// Returns the processor time of all nodes.

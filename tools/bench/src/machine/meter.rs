@@ -72,7 +72,7 @@ impl MeasuredCost {
     /// Adds the processor time of each of `count` units to a row.
     pub(crate) fn add_to(&self, row: &mut RowFigures<'_>, unit: &str, count: u64) {
         let server = micros_each(self.server.total, count);
-        row.add(&format!("server CPU, us/{unit}"), 1, [server]);
+        row.add(&format!("server CPU, us/{unit}"), 1, server);
         let redis = self.redis.map(|redis| micros_each(redis, count));
         row.add(&format!("Redis CPU, us/{unit}"), 1, redis);
     }

@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::delay::DelayProxy;
 
 /// One of the first two cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub(crate) enum Core {
     /// For Redis and the proxies in front of it.
     Servers = 0,

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::machine::address::Address;
+use tidegate_pipeline::Address;
 
 /// Totals since a process began. The difference of two is the cost between them.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
     /// Processor time of the threads that still live, to the nanosecond.
     pub(crate) total: Duration,
@@ -44,17 +43,13 @@ impl Process {
     /// Returns the process that listens on `address` on this machine. The error is the reason why
     /// none was found.
     pub(crate) fn listening_on(address: &Address) -> Result<Self> {
-        let inodes = match address {
+        let wanted = match address {
             Address::Tcp { port, .. } => tcp_listeners(*port),
             Address::Unix(path) => unix_listeners(&path.to_string_lossy()),
         };
-        if inodes.is_empty() {
+        if wanted.is_empty() {
             bail!("nothing on this machine listens on {address}");
         }
-        let wanted: Vec<String> = inodes
-            .iter()
-            .map(|inode| format!("socket:[{inode}]"))
-            .collect();
         let entries = fs::read_dir("/proc").context("could not read /proc")?;
         let pids = entries
             .flatten()
@@ -142,36 +137,30 @@ fn on_processor(schedstat: &str) -> Option<Duration> {
         .map(Duration::from_nanos)
 }
 
-/// Inodes of the sockets that listen on a port, over IPv4 and IPv6.
-fn tcp_listeners(port: u16) -> Vec<u64> {
-    const LISTEN: &str = "0A";
-    let suffix = format!(":{port:04X}");
-    let mut inodes = Vec::new();
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        for line in fs::read_to_string(table)
-            .unwrap_or_default()
-            .lines()
-            .skip(1)
-        {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            if let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..]
-                && local.ends_with(&suffix)
-            {
-                inodes.extend(inode.parse::<u64>());
-            }
-        }
-    }
-    inodes
+/// Returns the links to the sockets in a table of the kernel whose fields are wanted. `inode` is
+/// the number of the field with the inode.
+fn sockets(table: &str, inode: usize, is_wanted: impl Fn(&[&str]) -> bool) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/net/{table}")).unwrap_or_default();
+    let link = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let inode = fields.get(inode).filter(|_| is_wanted(&fields))?;
+        Some(format!("socket:[{inode}]"))
+    };
+    text.lines().filter_map(link).collect()
 }
 
-fn unix_listeners(path: &str) -> Vec<u64> {
-    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let lines = table
-        .lines()
-        .filter(|line| line.split_whitespace().nth(7) == Some(path));
-    lines
-        .filter_map(|line| line.split_whitespace().nth(6)?.parse().ok())
-        .collect()
+/// Returns the links to the sockets that listen on a port, over IPv4 and IPv6.
+fn tcp_listeners(port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let suffix = format!(":{port:04X}");
+    let listens =
+        |fields: &[&str]| matches!(fields, [_, local, _, LISTEN, ..] if local.ends_with(&suffix));
+    let of_table = |table| sockets(table, 9, listens);
+    ["tcp", "tcp6"].into_iter().flat_map(of_table).collect()
+}
+
+fn unix_listeners(path: &str) -> Vec<String> {
+    sockets("unix", 6, |fields| fields.get(7) == Some(&path))
 }
 
 fn holds_any(pid: u32, wanted: &[String]) -> bool {

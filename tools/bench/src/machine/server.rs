@@ -1,17 +1,18 @@
 //! A rate limit server, started for a measurement.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+use tidegate_pipeline::Address;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::machine::address::Address;
-use crate::machine::process::Process;
+use super::{Process, tcp_address};
 
 /// Limits of requests: one that is never reached, for costs, and one whose counters expire after a
 /// second, for memory.
@@ -40,35 +41,35 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A running server. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
-    port: u16,
-    debug: u16,
-    api: u16,
+    grpc: SocketAddr,
+    /// The address of `/metrics`.
+    pub(crate) debug: SocketAddr,
+    /// The address of the HTTP API.
+    pub(crate) api: SocketAddr,
+    _folder: TempDir,
 }
 
 impl Server {
-    /// Starts a server with the bench configuration under `folder` and more settings, and waits
+    /// Starts a server with the bench configuration in a new folder and more settings, and waits
     /// until it accepts connections.
-    pub(crate) async fn start(
-        program: &Path,
-        folder: &Path,
-        environment: &[(&str, String)],
-    ) -> Result<Self> {
-        write_limits(folder)?;
-        let ports = free_ports()?;
-        let [port, _, debug, api] = ports;
-        let mut command = Command::new(program);
-        command.env_clear().current_dir(folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.envs(settings(folder, ports));
-        command.envs(environment.iter().cloned());
-        let child = command
+    pub(crate) async fn start(program: &Path, environment: &[(&str, String)]) -> Result<Self> {
+        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
+        write_limits(folder.path())?;
+        let [grpc, http, debug, api] = free_addresses()?;
+        let child = command(program, folder.path())
+            .env("GRPC_PORT", grpc.port().to_string())
+            .env("DEBUG_PORT", debug.port().to_string())
+            .env("PORT", http.port().to_string())
+            .env("TIDEGATE_HTTP_ADDR", api.to_string())
+            .envs(environment.iter().cloned())
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
         let mut server = Self {
             child,
-            port,
+            grpc,
             debug,
             api,
+            _folder: folder,
         };
         server.wait_until_open().await?;
         Ok(server)
@@ -79,26 +80,13 @@ impl Server {
     }
 
     pub(crate) fn grpc(&self) -> Address {
-        Address::Tcp {
-            host: "127.0.0.1".into(),
-            port: self.port,
-        }
-    }
-
-    /// Returns the address of `/metrics`.
-    pub(crate) fn debug(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.debug).into()
-    }
-
-    /// Returns the address of the HTTP API.
-    pub(crate) fn api(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.api).into()
+        tcp_address(self.grpc)
     }
 
     async fn wait_until_open(&mut self) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < START_TIMEOUT {
-            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            if TcpStream::connect(self.grpc).await.is_ok() {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -128,36 +116,34 @@ fn write_limits(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the settings of a server. The ports are those of gRPC, HTTP, `/metrics` and the API.
-fn settings(folder: &Path, ports: [u16; 4]) -> [(&'static str, String); 12] {
-    let [port, http, debug, api] = ports;
-    let folder = folder.display();
-    [
-        ("RUNTIME_ROOT", folder.to_string()),
-        ("RUNTIME_SUBDIRECTORY", "bench".to_owned()),
-        ("GRPC_HOST", "127.0.0.1".to_owned()),
-        ("GRPC_PORT", port.to_string()),
-        ("DEBUG_HOST", "127.0.0.1".to_owned()),
-        ("DEBUG_PORT", debug.to_string()),
-        ("HOST", "127.0.0.1".to_owned()),
-        ("PORT", http.to_string()),
+/// Returns the command of a server with the bench configuration in `folder`.
+fn command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .env_clear()
+        .env("RUNTIME_ROOT", folder)
+        .env("RUNTIME_SUBDIRECTORY", "bench")
+        .env("GRPC_HOST", "127.0.0.1")
+        .env("DEBUG_HOST", "127.0.0.1")
+        .env("HOST", "127.0.0.1")
         // The reference sends its statistics to statsd, or logs them, unless told not to.
-        ("DISABLE_STATS", "true".to_owned()),
-        ("LOG_LEVEL", "error".to_owned()),
-        ("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")),
-        // Compared servers run at the same time, so each has a separate file.
-        ("TIDEGATE_DATA_DIR", format!("{folder}/data-{port}")),
-    ]
+        .env("DISABLE_STATS", "true")
+        .env("LOG_LEVEL", "error")
+        .env("TIDEGATE_DATA_DIR", folder.join("data"));
+    command
 }
 
-/// Returns free ports. All are held until the last is known, so that they differ.
-fn free_ports() -> Result<[u16; 4]> {
+/// Returns free addresses. All are held until the last is known, so that they differ.
+fn free_addresses() -> Result<[SocketAddr; 4]> {
     let mut held = Vec::new();
-    let mut ports = [0; 4];
-    for port in &mut ports {
-        let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
-        *port = listener.local_addr()?.port();
+    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); 4];
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address).context("no free port")?;
+        *address = listener.local_addr()?;
         held.push(listener);
     }
-    Ok(ports)
+    Ok(addresses)
 }

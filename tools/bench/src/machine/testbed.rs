@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use tempfile::TempDir;
 use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_pipeline::test_util::RedisServer;
 
@@ -12,7 +10,7 @@ use super::server::Server;
 use crate::delay::DelayProxy;
 
 /// Store of the server's counters and workflows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Store {
     /// Counters in the server's memory, workflows in a SQLite file.
     Embedded,
@@ -50,7 +48,6 @@ impl Store {
 pub(crate) struct Testbed {
     pub(crate) server: Server,
     store: StoreProcesses,
-    _folder: TempDir,
 }
 
 /// The processes of a store, and the settings of a server that uses it.
@@ -65,14 +62,9 @@ struct StoreProcesses {
 impl Testbed {
     /// Starts the store and the server, and waits until the server accepts calls on its gRPC port.
     pub(crate) async fn start(program: &Path, store: Store) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let store = StoreProcesses::start(store).await?;
-        let server = Server::start(program, folder.path(), &store.environment).await?;
-        Ok(Self {
-            server,
-            store,
-            _folder: folder,
-        })
+        let server = Server::start(program, &store.environment).await?;
+        Ok(Self { server, store })
     }
 
     pub(crate) fn redis(&self) -> Option<&RedisServer> {
@@ -98,7 +90,7 @@ impl StoreProcesses {
                 if store == Store::DelayedRedis {
                     let server = ([127, 0, 0, 1], redis.port()).into();
                     let far = DelayProxy::start(&[server], Duration::from_millis(1))?;
-                    started.set("REDIS_URL", far.addresses()[0]);
+                    started.set("REDIS_URL", far.addresses[0]);
                     started.proxy = Some(far);
                 } else {
                     started.set("REDIS_URL", redis.address());

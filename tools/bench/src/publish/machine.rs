@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::figures::Table;
+use crate::machine::printed;
 
 /// Returns the facts that a reader needs to judge the figures, without the name of the machine.
 pub(super) fn describe() -> Result<Table> {
@@ -13,7 +14,7 @@ pub(super) fn describe() -> Result<Table> {
     let is_core = |line: &&str| line.starts_with("processor");
     let cores = processors.lines().filter(is_core).count();
     // An export of the sources has no history.
-    let commit = output("git", &["describe", "--always", "--dirty"]);
+    let commit = first_line("git", &["describe", "--always", "--dirty"]);
     let mut table = Table::new(
         "machine",
         &[
@@ -27,13 +28,13 @@ pub(super) fn describe() -> Result<Table> {
         ],
     );
     table.row(&[
-        &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
+        &first_line("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
         &commit.as_deref().unwrap_or("unknown"),
         &cores,
         &processor_model(&processors).unwrap_or("unknown"),
-        &kernel(&output("uname", &["-sr"])?),
-        &version(&output("redis-server", &["--version"])?),
-        &version(&output("h2load", &["--version"])?),
+        &kernel(&first_line("uname", &["-sr"])?),
+        &version(&first_line("redis-server", &["--version"])?),
+        &version(&first_line("h2load", &["--version"])?),
     ]);
     Ok(table)
 }
@@ -47,21 +48,9 @@ fn processor_model(text: &str) -> Option<&str> {
 }
 
 /// Returns the first line that a program prints.
-fn output(program: &str, arguments: &[&str]) -> Result<String> {
-    let output = Command::new(program).args(arguments).output();
-    let output = output.with_context(|| {
-        format!("could not run {program}; scripts/deps bench installs what is missing")
-    })?;
-    ensure!(
-        output.status.success(),
-        "{program} failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned())
+fn first_line(program: &str, arguments: &[&str]) -> Result<String> {
+    let text = printed(Command::new(program).args(arguments))?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// Returns name and version up to the second number. The rest is specific to a distribution or

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use tempfile::TempDir;
 use tidegate_pipeline::Address;
 
 use crate::machine::{Cores, DelayedCluster, Server};
@@ -17,15 +15,14 @@ const PARALLELISM: [(&str, &str); 2] = [("1", "serial"), ("0", "parallel")];
 pub(super) struct DelayedServers {
     pub(super) cluster: DelayedCluster,
     pub(super) servers: Vec<(&'static str, Server)>,
-    _folder: TempDir,
 }
 
 impl DelayedServers {
     pub(super) async fn start(options: &RunOptions, one_way: Duration) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let cluster = DelayedCluster::start(PRIMARIES, Cores::Anywhere).await?;
-        cluster.proxy().set_delay(one_way);
+        cluster.proxy.set_delay(one_way);
         let addresses: Vec<String> = cluster.addresses().iter().map(Address::to_string).collect();
+        let program = options.program()?;
         let mut servers = Vec::new();
         for (setting, name) in PARALLELISM {
             let environment = [
@@ -34,13 +31,8 @@ impl DelayedServers {
                 ("REDIS_URL", addresses.join(",")),
                 ("REDIS_CLUSTER_PIPELINE_PARALLELISM", setting.to_owned()),
             ];
-            let server = Server::start(&options.program()?, folder.path(), &environment).await?;
-            servers.push((name, server));
+            servers.push((name, Server::start(&program, &environment).await?));
         }
-        Ok(Self {
-            cluster,
-            servers,
-            _folder: folder,
-        })
+        Ok(Self { cluster, servers })
     }
 }

@@ -55,12 +55,7 @@ impl Scenario for RoundTrips {
 
 /// Returns the row of the README: five descriptors.
 pub(crate) fn summary(round_trips: &Table) -> [String; 3] {
-    let mean = |name: &str| {
-        let median = round_trips.median("5", &format!("mean ms, {name}"));
-        median.map_or("not measured".to_owned(), |median| {
-            format!("{median:.1} ms")
-        })
-    };
+    let mean = |name: &str| round_trips.median("5", &format!("mean ms, {name}"), "ms");
     let what = "mean time of a call with five descriptors, cluster 1 ms away each way";
     let serial = format!("{} with one node after the other", mean("serial"));
     [what.to_owned(), mean("parallel"), serial]

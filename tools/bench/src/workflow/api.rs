@@ -13,6 +13,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use super::graphs::join_items;
+
 /// Maximum wait until the API is open, which it is later than the gRPC port.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum numbers of workflows and bytes of one request.
@@ -78,6 +80,14 @@ impl ApiClient {
         Ok(serde_json::from_slice(&self.get(path).await?)?)
     }
 
+    /// Requests a page of workflows. Fails unless it has a hundred.
+    pub(crate) async fn page_of_hundred(&mut self, path: &str) -> Result<()> {
+        let page = self.json(path).await?;
+        let items = page["items"].as_array().map(Vec::len);
+        ensure!(items == Some(100), "not a page of a hundred: {page}");
+        Ok(())
+    }
+
     /// Creates workflows with few requests.
     pub(crate) async fn create(
         &mut self,
@@ -112,17 +122,10 @@ impl ApiClient {
 
     /// Reports jobs as done, and claims others in the same request, unless the claim is `null`.
     pub(crate) async fn report(&mut self, jobs: &[Job<'_>], claim: &str) -> Result<ClaimedJobs> {
-        let mut body = String::with_capacity(64 + jobs.len() * 96);
-        body.push_str(r#"{"reports":["#);
-        for (at, job) in jobs.iter().enumerate() {
-            body.push_str(if at > 0 { "," } else { "" });
-            body.push_str(r#"{"lease":""#);
-            body.push_str(job.lease);
-            body.push_str(r#"","outcome":"succeeded"}"#);
-        }
-        body.push_str(r#"],"claim":"#);
-        body.push_str(claim);
-        body.push('}');
+        let report =
+            |Job { lease, .. }: &Job<'_>| format!(r#"{{"lease":"{lease}","outcome":"succeeded"}}"#);
+        let reports = join_items(jobs.iter().map(report));
+        let body = format!(r#"{{"reports":[{reports}],"claim":{claim}}}"#);
         self.post("/v1/jobs/report", body).await.map(ClaimedJobs)
     }
 

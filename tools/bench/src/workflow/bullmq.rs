@@ -1,5 +1,6 @@
 //! BullMQ under the same load, through `peers/bullmq.mjs`.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -36,14 +37,12 @@ impl BullMq {
         let Some(package) = options.peer("BullMQ", "node_modules/bullmq/package.json") else {
             return Ok(None);
         };
-        let package: Value = serde_json::from_slice(&std::fs::read(package)?)
-            .context("the package of BullMQ is damaged")?;
         let redis = RedisServer::start().await;
         let mut command = Command::new("node");
         command.arg(options.peers.join("bullmq.mjs"));
         let sizes = [usize::from(redis.port()), jobs, parents].map(|size| size.to_string());
         let mut turn: Self = run_script(command.args(sizes))?;
-        turn.version = package["version"].as_str().unwrap_or("?").to_owned();
+        turn.version = version(&package)?;
         Ok(Some(turn))
     }
 
@@ -58,10 +57,17 @@ impl BullMq {
         let name =
             format!("BullMQ {version} on Redis, {workers} worker of concurrency {concurrency}");
         let mut row = creation.row(&[&name]);
-        row.add(creation::SERIAL, 0, [self.serial_per_second]);
-        row.add(creation::IN_BULK, 0, [self.bulk_per_second]);
+        row.add(creation::SERIAL, 0, self.serial_per_second);
+        row.add(creation::IN_BULK, 0, self.bulk_per_second);
         let mut row = execution.row(&[&name]);
-        row.add(execution::JOBS, 0, [self.jobs_per_second]);
-        row.add(execution::JOIN, 2, [self.join_seconds]);
+        row.add(execution::JOBS, 0, self.jobs_per_second);
+        row.add(execution::JOIN, 2, self.join_seconds);
     }
+}
+
+/// Returns the version in the file of a package.
+fn version(package: &Path) -> anyhow::Result<String> {
+    let package: Value = serde_json::from_slice(&std::fs::read(package)?)
+        .context("the package of BullMQ is damaged")?;
+    Ok(package["version"].as_str().unwrap_or("?").to_owned())
 }

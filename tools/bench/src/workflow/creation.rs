@@ -36,7 +36,7 @@ async fn serial(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Re
     for _ in 0..count {
         api.post("/v1/workflows", one.clone()).await?;
     }
-    row.add(SERIAL, 0, [count as f64 / start.elapsed().as_secs_f64()]);
+    row.add(SERIAL, 0, count as f64 / start.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -52,7 +52,7 @@ async fn bulk(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Resu
         sent??;
     }
     let (spent, created) = (meter.read()?, each * CONNECTIONS);
-    row.add(IN_BULK, 0, [created as f64 / spent.elapsed.as_secs_f64()]);
+    row.add(IN_BULK, 0, created as f64 / spent.elapsed.as_secs_f64());
     spent.add_to(row, "workflow", created as u64);
     Ok(())
 }
@@ -66,7 +66,7 @@ async fn large(testbed: &Testbed, row: &mut RowFigures<'_>) -> Result<()> {
         let mut meter = Meter::start(testbed)?;
         api.post("/v1/workflows", body.clone()).await?;
         let spent = meter.read()?;
-        row.add("1,000 jobs, ms", 1, [millis(spent.elapsed)]);
+        row.add("1,000 jobs, ms", 1, millis(spent.elapsed));
         row.add("reads at Redis", 0, spent.reads.map(|reads| reads as f64));
     }
     Ok(())

@@ -36,7 +36,7 @@ async fn pairs(testbed: &Testbed, row: &mut RowFigures<'_>, count: usize) -> Res
     let created = meter.read()?;
     let took = testbed.run_all_jobs(count * 2).await?;
     let spent = meter.read()?;
-    row.add(JOBS, 0, [(count * 2) as f64 / took.as_secs_f64()]);
+    row.add(JOBS, 0, (count * 2) as f64 / took.as_secs_f64());
     spent.add_to(row, "job", count as u64 * 2);
     let bytes = created.bytes.zip(spent.bytes);
     let bytes = bytes.map(|(created, worked)| (created + worked) as f64 / count as f64);
@@ -67,7 +67,7 @@ async fn join(testbed: &Testbed, row: &mut RowFigures<'_>, parents: usize) -> Re
     api.post("/v1/workflows", graphs::join(parents)).await?;
     let mut meter = Meter::start(testbed)?;
     let took = testbed.run_all_jobs(parents + 1).await?;
-    row.add(JOIN, 2, [took.as_secs_f64()]);
+    row.add(JOIN, 2, took.as_secs_f64());
     meter
         .read()?
         .add_commands_to(row, "job of it", parents as u64 + 1);

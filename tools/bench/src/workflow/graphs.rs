@@ -1,7 +1,5 @@
 //! Request bodies of the measured graphs.
 
-use std::fmt::Write as _;
-
 /// Returns two jobs in sequence: the workflow of the listing that others were measured with.
 pub(crate) fn pair(start: &str) -> String {
     format!(
@@ -19,8 +17,7 @@ pub(crate) fn chain(jobs: usize) -> String {
 
 /// Returns parallel jobs, and one after all of them.
 pub(crate) fn join(parents: usize) -> String {
-    let all: Vec<String> = (0..parents).map(|at| format!(r#""j{at}""#)).collect();
-    let all = all.join(",");
+    let all = join_items((0..parents).map(|at| format!(r#""j{at}""#)));
     graph("join", parents + 1, |at| {
         if at == parents {
             all.clone()
@@ -41,18 +38,16 @@ pub(crate) fn layers(jobs: usize) -> String {
 }
 
 fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
-    let mut body = format!(r#"{{"name":"{name}","jobs":["#);
-    for at in 0..jobs {
-        let comma = if at > 0 { "," } else { "" };
+    let jobs = join_items((0..jobs).map(|at| {
         let after = after(at);
-        write!(
-            body,
-            r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{after}]}}"#
-        )
-        .expect("writing to a string cannot fail");
-    }
-    body.push_str("]}");
-    body
+        format!(r#"{{"name":"j{at}","handler":"Noop","after":[{after}]}}"#)
+    }));
+    format!(r#"{{"name":"{name}","jobs":[{jobs}]}}"#)
+}
+
+/// Returns the items of a JSON array.
+pub(super) fn join_items(items: impl Iterator<Item = String>) -> String {
+    items.collect::<Vec<_>>().join(",")
 }
 
 /// Returns parallel ready jobs, each with the result of [`limit`], or none. `due` is for jobs that
@@ -60,7 +55,7 @@ fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
 pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
     let due = due.map_or(String::new(), |due| format!(r#""due":{due}"#));
     let job = |at| format!(r#"{{"name":"j{at}","handler":"Call"{limits}}}"#);
-    let jobs = (0..jobs).map(job).collect::<Vec<_>>().join(",");
+    let jobs = join_items((0..jobs).map(job));
     format!(r#"{{"name":"bench","start":"now","globals":{{{due}}},"jobs":[{jobs}]}}"#)
 }
 

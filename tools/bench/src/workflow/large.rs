@@ -30,12 +30,12 @@ async fn turn(testbed: &Testbed, row: &mut RowFigures<'_>, parents: usize) -> Re
         for _ in 0..READS {
             api.get(path).await?;
         }
-        row.add(head, 2, [millis(start.elapsed()) / READS as f64]);
+        row.add(head, 2, millis(start.elapsed()) / READS as f64);
     }
     let took = testbed.run_all_jobs(parents + 1).await?;
-    row.add("all jobs done, s", 2, [took.as_secs_f64()]);
+    row.add("all jobs done, s", 2, took.as_secs_f64());
     let highest = testbed.server.process().highest_resident_bytes()?;
-    row.add("server, MiB", 0, [mebibytes(highest)]);
+    row.add("server, MiB", 0, mebibytes(highest));
     let shown = api.json(&path).await?;
     ensure!(
         shown["status"] == "succeeded",
@@ -53,7 +53,7 @@ async fn create_join(
     let body = graphs::join(parents);
     let start = Instant::now();
     let created = api.post("/v1/workflows", body).await?;
-    row.add("created, s", 2, [start.elapsed().as_secs_f64()]);
+    row.add("created, s", 2, start.elapsed().as_secs_f64());
     let created: Value = serde_json::from_slice(&created)?;
     let id = created["id"].as_str().unwrap_or_default();
     Ok(format!("/v1/workflows/{id}"))

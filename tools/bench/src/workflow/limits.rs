@@ -65,7 +65,7 @@ async fn run_limited(
     let mut meter = Meter::start(testbed)?;
     let took = testbed.run_all_jobs(jobs).await?;
     let spent = meter.read()?;
-    row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
+    row.add("no-op jobs/s", 0, jobs as f64 / took.as_secs_f64());
     spent.add_to(row, "job", jobs as u64);
     spent.add_commands_to(row, "job", jobs as u64);
     api.check_succeeded("bench", jobs).await
@@ -123,14 +123,14 @@ impl Fixture {
         let came = waits.len();
         ensure!(came == expected, "{came} of {expected} jobs came");
         row.add_times("wait", &mut waits);
-        row.add("longest wait, ms", 1, [percentile(&mut waits, 1.0)]);
+        row.add("longest wait, ms", 1, percentile(&mut waits, 1.0));
         Ok(())
     }
 
     /// Returns the waits of arriving jobs in milliseconds. There are more workers than needed, so
     /// that one always waits.
     async fn waits(&self, jobs: usize) -> Result<Vec<f64>> {
-        let apis = [self.testbed.server.api()];
+        let apis = [self.testbed.server.api];
         let start = self.start;
         let make = create_jobs(ApiClient::connect(apis[0]).await?, jobs, start);
         let waits = Rc::new(RefCell::new(Vec::with_capacity(jobs)));

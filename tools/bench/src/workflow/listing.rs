@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{ApiClient, graphs};
 use crate::figures::{RowFigures, Table, millis};
@@ -46,9 +46,7 @@ async fn read_pages(
 ) -> Result<()> {
     for (what, filter) in [("newest", ""), ("of a status", "&status=pending")] {
         let path = format!("/v1/workflows?limit=100{filter}");
-        let page = api.json(&path).await?;
-        let items = page["items"].as_array().map(Vec::len);
-        ensure!(items == Some(100), "not a page of a hundred: {page}");
+        api.page_of_hundred(&path).await?;
         let mut times = Vec::with_capacity(pages);
         let mut meter = Meter::start(testbed)?;
         for _ in 0..pages {

@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tidegate_pipeline::test_util::RedisServer;
 
 use super::BullMq;
 use crate::figures::Table;
-use crate::machine::{Store, Testbed};
+use crate::machine::{Store, Testbed, printed};
 use crate::scenario::RunOptions;
 
 /// Number of jobs of the small figures, in sequence.
@@ -20,7 +20,6 @@ const SEQUENTIAL_JOBS: usize = 200;
 const PYTHON: &str = "python/.venv/bin/python";
 
 /// A program that runs the jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
     /// A worker on a server with this store, by its name in the script: `bare`, or a number of
     /// processes.
@@ -80,8 +79,8 @@ pub(super) async fn measure(options: &RunOptions, jobs: usize) -> Result<Table> 
             let version = turn.version.map(|version| format!(" ({version})"));
             let name = format!("{name}{}", version.unwrap_or_default());
             let mut row = table.row(&[&name]);
-            row.add(&format!("{jobs} no-op jobs, s"), 2, [turn.seconds]);
-            row.add("jobs/s", 0, [jobs as f64 / turn.seconds]);
+            row.add(&format!("{jobs} no-op jobs, s"), 2, turn.seconds);
+            row.add("jobs/s", 0, jobs as f64 / turn.seconds);
             row.add("chain of 40, overhead, ms", 0, turn.chain_ms);
             row.add("create to handler p50, ms", 2, turn.p50_ms);
             row.add("create to handler p99, ms", 2, turn.p99_ms);
@@ -129,7 +128,7 @@ async fn on_server(
     let mut command = python(options, "measure.py");
     let sdk = options.peers.join("../../../sdk/python/src");
     command.env("PYTHONPATH", sdk.canonicalize()?);
-    let url = format!("http://{}", testbed.server.api());
+    let url = format!("http://{}", testbed.server.api);
     let numbers = [jobs, SEQUENTIAL_JOBS.min(jobs)].map(|number| number.to_string());
     run_script(command.args([&url, worker]).args(numbers))
 }
@@ -149,11 +148,5 @@ fn python(options: &RunOptions, script: &str) -> Command {
 
 /// Runs a script and reads the JSON that it prints.
 pub(super) fn run_script<T: DeserializeOwned>(command: &mut Command) -> Result<T> {
-    let output = command.output().context("could not run a script")?;
-    ensure!(
-        output.status.success(),
-        "a script failed: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    serde_json::from_slice(&output.stdout).context("a script printed something else")
+    serde_json::from_str(&printed(command)?).context("a script printed something else")
 }

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use tempfile::TempDir;
 use tidegate_pipeline::test_util::RedisServer;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -30,11 +29,9 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 struct ServerGroup {
     redis: RedisServer,
     servers: Vec<Server>,
-    _folder: TempDir,
 }
 
 /// The total cost of all servers so far.
-#[derive(Clone, Copy)]
 struct GroupTotals {
     redis: Duration,
     servers: Duration,
@@ -60,13 +57,9 @@ pub(super) async fn measure(
             group.work(&mut row, workflows).await?;
             group.pick_up(&mut row).await?;
             let each = |total: f64| total / IDLE_TIME.as_secs_f64() / *number as f64;
-            row.add(
-                "idle: commands/s and server",
-                1,
-                [each(idle.commands as f64)],
-            );
+            row.add("idle: commands/s and server", 1, each(idle.commands as f64));
             let core_percent = each(100.0 * idle.servers.as_secs_f64());
-            row.add("core and server, %", 3, [core_percent]);
+            row.add("core and server, %", 3, core_percent);
         }
     }
     Ok(table)
@@ -74,23 +67,16 @@ pub(super) async fn measure(
 
 impl ServerGroup {
     async fn start(program: &Path, number: usize) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
         let redis = RedisServer::start().await;
         let environment = [
             ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
             ("REDIS_URL", redis.address().to_string()),
         ];
         let mut servers = Vec::new();
-        for at in 0..number {
-            let folder = folder.path().join(at.to_string());
-            std::fs::create_dir(&folder)?;
-            servers.push(Server::start(program, &folder, &environment).await?);
+        for _ in 0..number {
+            servers.push(Server::start(program, &environment).await?);
         }
-        let group = Self {
-            redis,
-            servers,
-            _folder: folder,
-        };
+        let group = Self { redis, servers };
         group.wait_until_discovered().await?;
         Ok(group)
     }
@@ -99,7 +85,7 @@ impl ServerGroup {
     async fn wait_until_discovered(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
-            let mut api = ApiClient::connect(server.api()).await?;
+            let mut api = ApiClient::connect(server.api).await?;
             api.json("/v1/queues").await?;
             loop {
                 let status = api.json("/v1/status").await?;
@@ -119,7 +105,7 @@ impl ServerGroup {
     }
 
     fn apis(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(Server::api).collect()
+        self.servers.iter().map(|server| server.api).collect()
     }
 
     fn totals(&self) -> Result<GroupTotals> {
@@ -164,11 +150,11 @@ impl ServerGroup {
         let took = run_all_jobs(&self.apis(), count * 2).await?;
         let jobs = (count * 2) as f64;
         let spent = self.totals()?.since(before);
-        row.add("no-op jobs/s", 0, [jobs / took.as_secs_f64()]);
-        row.add("Redis commands/job", 2, [spent.commands as f64 / jobs]);
+        row.add("no-op jobs/s", 0, jobs / took.as_secs_f64());
+        row.add("Redis commands/job", 2, spent.commands as f64 / jobs);
         let micros = micros(spent.redis + spent.servers);
-        row.add("CPU of all, us/job", 1, [micros / jobs]);
-        row.add("conflicts/job", 4, [self.conflicts().await? / jobs]);
+        row.add("CPU of all, us/job", 1, micros / jobs);
+        row.add("conflicts/job", 4, self.conflicts().await? / jobs);
         apis[0].check_succeeded("bench", count).await
     }
 
@@ -178,7 +164,7 @@ impl ServerGroup {
         sleep(Duration::from_secs(3)).await;
         let mut conflicts = 0.0;
         for server in &self.servers {
-            let page = ApiClient::connect(server.debug())
+            let page = ApiClient::connect(server.debug)
                 .await?
                 .get("/metrics")
                 .await?;

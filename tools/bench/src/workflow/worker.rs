@@ -31,12 +31,12 @@ pub(crate) async fn run_all_jobs(apis: &[SocketAddr], jobs: usize) -> Result<Dur
 impl Testbed {
     /// Runs workers at the server until `jobs` jobs were claimed and reported. Returns the time.
     pub(crate) async fn run_all_jobs(&self, jobs: usize) -> Result<Duration> {
-        run_all_jobs(&[self.server.api()], jobs).await
+        run_all_jobs(&[self.server.api], jobs).await
     }
 
     /// Connects to the API of the server as soon as it is open.
     pub(crate) async fn connect(&self) -> Result<ApiClient> {
-        ApiClient::connect(self.server.api()).await
+        ApiClient::connect(self.server.api).await
     }
 }
 

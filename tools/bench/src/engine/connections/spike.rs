@@ -118,12 +118,12 @@ impl SpikeState {
                 behind: 0,
             };
             let latency = calls.latency()?;
-            row.add(&format!("p99 ms, {phase}"), 1, [latency.p99_ms]);
-            row.add(&format!("calls/s, {phase}"), 0, [latency.per_second]);
+            row.add(&format!("p99 ms, {phase}"), 1, latency.p99_ms);
+            row.add(&format!("calls/s, {phase}"), 0, latency.per_second);
             let (before, after) = (&ends[0].stats, &ends[1].stats);
             let writes = (after.writes - before.writes).max(1) as f64;
             let calls = (after.commands - before.commands) as f64;
-            row.add(&format!("calls/write, {phase}"), 1, [calls / writes]);
+            row.add(&format!("calls/write, {phase}"), 1, calls / writes);
         }
         Ok(())
     }
@@ -151,10 +151,10 @@ impl SpikeState {
 impl ConnectionSamples {
     fn add_to(&self, row: &mut RowFigures<'_>, idle_timeout: Duration) {
         let max = self.max_in_spike() as f64;
-        row.add("connections in the spike", 0, [max]);
+        row.add("connections in the spike", 0, max);
         for (half, name) in [(1, "1/2"), (2, "1"), (3, "1 1/2"), (4, "2"), (5, "2 1/2")] {
             let connections = self.connections_after(idle_timeout * half / 2) as f64;
-            row.add(&format!("after {name} idle"), 0, [connections]);
+            row.add(&format!("after {name} idle"), 0, connections);
         }
     }
 

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use tidegate_pipeline::test_util::RedisServer;
 
 use super::RedisCommand;
+use crate::machine::printed;
 
 /// A run of redis-benchmark.
 pub(super) struct RedisBenchmark {
@@ -57,15 +58,7 @@ impl RedisBenchmark {
         for (option, number) in numbers {
             command.arg(option).arg(number.to_string());
         }
-        let output = command
-            .output()
-            .context("could not run redis-benchmark; `make bench` installs it")?;
-        ensure!(
-            output.status.success(),
-            "redis-benchmark failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        read(&String::from_utf8_lossy(&output.stdout), self.command)
+        read(&printed(&mut command)?, self.command)
     }
 }
 
