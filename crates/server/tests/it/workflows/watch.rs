@@ -129,6 +129,32 @@ fn a_reader_that_comes_back_hears_what_it_missed() {
     });
 }
 
+/// The jobs were missing when the workflow changed while the reader was coming back.
+#[test]
+fn a_reader_that_comes_back_during_a_change_hears_of_its_jobs() {
+    let flows = Flows::start(&[]);
+    for round in 0..150 {
+        let id = flows.create(workflow("w", "a"));
+        let heard = std::thread::scope(|scope| {
+            let change = scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_micros(round % 50 * 40));
+                flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}))
+            });
+            let mut events = Events::after(flows.api(), &id, "last-event-id: 1\r\n");
+            let mut jobs = 0;
+            while let Some((name, data)) = events.next() {
+                jobs += usize::from(name == "job");
+                if data["status"] == "cancelled" {
+                    break;
+                }
+            }
+            change.join().unwrap();
+            jobs
+        });
+        assert_eq!(heard, 1, "in round {round}");
+    }
+}
+
 #[test]
 fn whoever_waits_for_the_end_is_told_at_once() {
     let flows = Flows::start(&[]);
