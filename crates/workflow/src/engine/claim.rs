@@ -273,8 +273,8 @@ impl Engine {
         self.refill_lanes(&claim.queues).await?;
         // Created before the reads below: if a read fails or the caller leaves, the drop requeues
         // the jobs.
-        let mut dequeued = PendingClaims::new(self.queues(), Vec::new());
-        dequeued.fill(request, claim.limit);
+        let first = self.queues().dequeue(request, claim.limit);
+        let mut dequeued = PendingClaims::new(self.queues(), first);
         if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
             if self
                 .refill_incomplete(&claim.queues, PartitionScope::Local, mode)
@@ -300,7 +300,7 @@ impl Engine {
         Ok(dequeued)
     }
 
-    /// Reads lanes of these queues whose next rows must be known before a claim.
+    /// Reads the next rows of those lanes of these queues that have no known jobs.
     async fn refill_lanes(&self, queues: &[String]) -> Result<(), StoreError> {
         let lanes = self.queues().lanes_to_refill(queues);
         if !lanes.is_empty() {

@@ -167,6 +167,12 @@ impl Membership {
         };
         serde_json::to_string(&record).expect("texts and numbers are JSON")
     }
+
+    fn set_members(&self, alive: Vec<Member>, expired: Vec<ServerId>) {
+        let mut view = self.view();
+        view.alive = alive;
+        view.expired = expired;
+    }
 }
 
 /// The partitions that are assigned to a member.
@@ -186,14 +192,6 @@ fn with_own(
     records.retain(|(id, _)| *id != own);
     records.push((own, record));
     records
-}
-
-impl Membership {
-    fn set_members(&self, alive: Vec<Member>, expired: Vec<ServerId>) {
-        let mut view = self.view();
-        view.alive = alive;
-        view.expired = expired;
-    }
 }
 
 impl Engine {

@@ -120,7 +120,7 @@ impl Engine {
         Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
-        let leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+        let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let claim_on_report =
             next_claim.map(|(claim, _)| Arc::new(ClaimOnReport::for_reports(claim, &reports)));
         let mut leased = Vec::new();
@@ -128,7 +128,7 @@ impl Engine {
             .send_reports(reports, claim_on_report.as_ref(), &mut leased, now)
             .await;
         for throttled in throttled {
-            let accepted = leases
+            let accepted = reported_leases
                 .iter()
                 .zip(&reported)
                 .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
@@ -142,7 +142,7 @@ impl Engine {
         (reported, leases)
     }
 
-    /// Applies reports. Adds the jobs that they make ready, and that `claim` leases, to `leased`.
+    /// Applies reports. Jobs that they make ready and that `claim` leases are added to `leased`.
     async fn send_reports(
         &self,
         reports: Vec<Report>,
@@ -150,7 +150,7 @@ impl Engine {
         leased: &mut Vec<(WorkflowId, LeasedJob)>,
         now: Timestamp,
     ) -> Vec<Result<ReportAnswer, EngineError>> {
-        let not_begun: Vec<(LeaseRef, bool)> = reports
+        let leases: Vec<(LeaseRef, bool)> = reports
             .iter()
             .map(|report| (report.lease, report.outcome == Outcome::NotBegun))
             .collect();
@@ -163,7 +163,7 @@ impl Engine {
             self.resolve_charge(lease, not_begun, answer.as_ref());
             answer
         };
-        not_begun.into_iter().zip(answers).map(resolve).collect()
+        leases.into_iter().zip(answers).map(resolve).collect()
     }
 
     /// Returns the jobs that the reports made ready, and others up to the limit of the claim.
