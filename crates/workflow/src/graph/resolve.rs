@@ -219,12 +219,12 @@ impl Resolver<'_, '_> {
         let Some(sources) = &mut self.sources else {
             return Ok("x".to_owned());
         };
-        let at = path.to_owned();
+        let at = || path.to_owned();
         let found = sources.iter_mut().find_map(|source| source.find(&names));
         let Some(found) = found.map(RawValue::get) else {
-            return Err(LimitError::Missing { at });
+            return Err(LimitError::Missing { at: at() });
         };
-        let other = |found| Err(LimitError::Value { at, found });
+        let other = |found| Err(LimitError::Value { at: at(), found });
         match found.as_bytes().first() {
             Some(b'"') => serde_json::from_str(found).or_else(|_| other("not a text of Unicode")),
             Some(b'{') => other("an object"),

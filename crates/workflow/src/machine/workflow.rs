@@ -47,7 +47,7 @@ pub(crate) struct Workflow {
 /// Decodes the stored jobs of a workflow into `jobs`.
 fn read_jobs(
     id: WorkflowId,
-    stored: &[(JobIndex, impl AsRef<[u8]>)],
+    stored: &[(JobIndex, Vec<u8>)],
     jobs: &mut [Job],
 ) -> Result<(), StoreError> {
     for (index, bytes) in stored {
@@ -55,7 +55,7 @@ fn read_jobs(
         let Some(job) = jobs.get_mut(index.index()) else {
             return Err(StoreError::corrupt(what(), "its graph has no such job"));
         };
-        *job = decode(bytes.as_ref(), what)?;
+        *job = decode(bytes, what)?;
     }
     Ok(())
 }
