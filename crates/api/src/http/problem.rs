@@ -268,11 +268,12 @@ pub(crate) fn item_error<'a, T>(
 }
 
 /// Returns the code of an error of the engine.
-const fn engine_code(error: &EngineError) -> Code {
+fn engine_code(error: &EngineError) -> Code {
     match error {
         EngineError::NoWorkflow { .. } => Code::WorkflowNotFound,
         EngineError::NoJob { .. } => Code::JobNotFound,
         EngineError::Refused(Refusal::LeaseLost { .. }) => Code::LeaseLost,
+        EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
         EngineError::Refused(_) => Code::StateConflict,
         EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
         EngineError::TooManyPolicies { .. } | EngineError::InvalidPolicies(_) => {
@@ -299,10 +300,6 @@ impl From<EngineError> for Problem {
         let problem = Self::new(engine_code(&error), error.to_string());
         match error {
             EngineError::InvalidPolicies(error) => error.into(),
-            EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Self {
-                code: Code::AlreadyStarted,
-                ..problem
-            },
             EngineError::KeyMismatch { workflow, .. } => {
                 problem.with_extension(ExtensionMember::Workflow(workflow))
             }
