@@ -267,6 +267,26 @@ pub(crate) fn item_error<'a, T>(
         .map(|problem| problem.body(request_id))
 }
 
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let problem = Self::new(engine_code(&error), error.to_string());
+        match error {
+            EngineError::InvalidPolicies(error) => error.into(),
+            EngineError::KeyMismatch { workflow, .. } => {
+                problem.with_extension(ExtensionMember::Workflow(workflow))
+            }
+            EngineError::TooManyToCount { .. } => problem.at("tag"),
+            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
+                problem.with_extension(ExtensionMember::Reason(reason))
+            }
+            EngineError::Store(StoreError::Unavailable { .. }) => {
+                problem.with_extension(ExtensionMember::NothingDone)
+            }
+            _ => problem,
+        }
+    }
+}
+
 /// Returns the code of an error of the engine.
 fn engine_code(error: &EngineError) -> Code {
     match error {
@@ -292,26 +312,6 @@ const fn store_code(error: &StoreError) -> Code {
         | StoreError::Unknown { .. }
         | StoreError::PartialWrite { .. } => Code::StoreUnavailable,
         _ => Code::Internal,
-    }
-}
-
-impl From<EngineError> for Problem {
-    fn from(error: EngineError) -> Self {
-        let problem = Self::new(engine_code(&error), error.to_string());
-        match error {
-            EngineError::InvalidPolicies(error) => error.into(),
-            EngineError::KeyMismatch { workflow, .. } => {
-                problem.with_extension(ExtensionMember::Workflow(workflow))
-            }
-            EngineError::TooManyToCount { .. } => problem.at("tag"),
-            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
-                problem.with_extension(ExtensionMember::Reason(reason))
-            }
-            EngineError::Store(StoreError::Unavailable { .. }) => {
-                problem.with_extension(ExtensionMember::NothingDone)
-            }
-            _ => problem,
-        }
     }
 }
 

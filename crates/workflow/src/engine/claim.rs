@@ -82,27 +82,6 @@ pub struct Claim {
     pub lease: Duration,
 }
 
-/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
-fn claim_requests(
-    jobs: &[DequeuedJob],
-    tokens: &[u64],
-    claim: &Claim,
-    now: Timestamp,
-) -> Vec<(WorkflowId, Request)> {
-    let worker = WorkerName::from(claim.worker.as_str());
-    let expires = now + claim.lease;
-    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
-        let lease = Lease {
-            token,
-            worker: worker.clone(),
-            expires,
-        };
-        let job = dequeued.job();
-        (dequeued.workflow(), Request::Claim { job, lease })
-    };
-    jobs.iter().zip(tokens).map(request).collect()
-}
-
 impl Engine {
     /// Leases ready jobs to a worker, the most urgent first, without reading their inputs:
     /// [`Engine::deliver`] does that, for which the caller may have to reserve memory first. The
@@ -391,6 +370,27 @@ impl Engine {
         }
         leases
     }
+}
+
+/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
+fn claim_requests(
+    jobs: &[DequeuedJob],
+    tokens: &[u64],
+    claim: &Claim,
+    now: Timestamp,
+) -> Vec<(WorkflowId, Request)> {
+    let worker = WorkerName::from(claim.worker.as_str());
+    let expires = now + claim.lease;
+    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
+        let lease = Lease {
+            token,
+            worker: worker.clone(),
+            expires,
+        };
+        let job = dequeued.job();
+        (dequeued.workflow(), Request::Claim { job, lease })
+    };
+    jobs.iter().zip(tokens).map(request).collect()
 }
 
 /// Result of one attempt to claim jobs.

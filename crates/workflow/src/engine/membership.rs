@@ -175,25 +175,6 @@ impl Membership {
     }
 }
 
-/// The partitions that are assigned to a member.
-fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
-    let own = alive.iter().find(|server| server.id == id);
-    own.map_or_else(Vec::new, |own| own.partitions.clone())
-}
-
-/// The stored records with the current one of this server. A full store takes no record. Then the
-/// other servers do not count on this one, which does no harm.
-fn with_own(
-    mut records: Vec<(String, String)>,
-    own: ServerId,
-    record: String,
-) -> Vec<(String, String)> {
-    let own = own.to_string();
-    records.retain(|(id, _)| *id != own);
-    records.push((own, record));
-    records
-}
-
 impl Engine {
     /// Writes a heartbeat of this server, and updates its share of the partitions. Returns the time
     /// of the store, if `query` requests it and the store has a clock. Must be called about every
@@ -394,4 +375,23 @@ impl Engine {
     pub fn server_id(&self) -> ServerId {
         self.core.context.membership.server_id()
     }
+}
+
+/// The partitions that are assigned to a member.
+fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
+    let own = alive.iter().find(|server| server.id == id);
+    own.map_or_else(Vec::new, |own| own.partitions.clone())
+}
+
+/// The stored records with the current one of this server. A full store takes no record. Then the
+/// other servers do not count on this one, which does no harm.
+fn with_own(
+    mut records: Vec<(String, String)>,
+    own: ServerId,
+    record: String,
+) -> Vec<(String, String)> {
+    let own = own.to_string();
+    records.retain(|(id, _)| *id != own);
+    records.push((own, record));
+    records
 }

@@ -90,21 +90,6 @@ struct Resolver<'r, 'json> {
     sources: Option<[&'r mut LazyJson<'json>; 2]>,
 }
 
-/// The names in a path that begins with `$.`.
-fn names_of_path(path: &str) -> Result<Vec<&str>, LimitError> {
-    let names = path["$.".len()..].split('.').take(MAX_PATH_NAMES + 1);
-    let names: Vec<&str> = names.collect();
-    if names.len() > MAX_PATH_NAMES
-        || names.contains(&"")
-        || path.len() > MAX_LIMIT_TEXT
-        || path.contains(char::is_control)
-    {
-        let text = printable(path);
-        return Err(LimitError::Path { text });
-    }
-    Ok(names)
-}
-
 impl Resolver<'_, '_> {
     /// Resolves the limits of a job. An error in a limit of its queue or handler names that queue
     /// or handler.
@@ -233,6 +218,21 @@ impl Resolver<'_, '_> {
             _ => Ok(found.to_owned()),
         }
     }
+}
+
+/// The names in a path that begins with `$.`.
+fn names_of_path(path: &str) -> Result<Vec<&str>, LimitError> {
+    let names = path["$.".len()..].split('.').take(MAX_PATH_NAMES + 1);
+    let names: Vec<&str> = names.collect();
+    if names.len() > MAX_PATH_NAMES
+        || names.contains(&"")
+        || path.len() > MAX_LIMIT_TEXT
+        || path.contains(char::is_control)
+    {
+        let text = printable(path);
+        return Err(LimitError::Path { text });
+    }
+    Ok(names)
 }
 
 pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Result<(), LimitError> {

@@ -83,25 +83,6 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
         .collect()
 }
 
-/// Returns the requests of reports. Jobs that a report makes ready are leased with `claim`.
-fn report_requests(
-    reports: Vec<Report>,
-    claim: Option<&Arc<ClaimOnReport>>,
-) -> Vec<(WorkflowId, Request)> {
-    let mut seen = HashSet::new();
-    let request = |Report { lease, outcome }| {
-        let request = Request::Report {
-            job: lease.job,
-            token: lease.token,
-            outcome,
-            // Such jobs are leased once, even if the call has the report twice.
-            claim: claim.filter(|_| seen.insert(lease)).cloned(),
-        };
-        (lease.workflow, request)
-    };
-    reports.into_iter().map(request).collect()
-}
-
 impl Engine {
     /// Applies reports, independently of each other, and leases more jobs to the worker: first
     /// those that its reports made ready, which do not enter the queue, then others. Jobs that the
@@ -245,4 +226,23 @@ impl Engine {
         };
         permits.into_iter().map(answer).collect()
     }
+}
+
+/// Returns the requests of reports. Jobs that a report makes ready are leased with `claim`.
+fn report_requests(
+    reports: Vec<Report>,
+    claim: Option<&Arc<ClaimOnReport>>,
+) -> Vec<(WorkflowId, Request)> {
+    let mut seen = HashSet::new();
+    let request = |Report { lease, outcome }| {
+        let request = Request::Report {
+            job: lease.job,
+            token: lease.token,
+            outcome,
+            // Such jobs are leased once, even if the call has the report twice.
+            claim: claim.filter(|_| seen.insert(lease)).cloned(),
+        };
+        (lease.workflow, request)
+    };
+    reports.into_iter().map(request).collect()
 }
