@@ -206,12 +206,16 @@ impl Engine {
             &mut membership.view().future_records,
             now,
         );
-        self.on_stored(stored.is_new).await;
+        if !membership.joined.swap(true, Relaxed) {
+            self.broadcast(Broadcast::Servers).await;
+        } else if stored.is_new {
+            // Its record was gone: the store may have lost everything. If the check fails now, the
+            // next one finds out.
+            let _later = self.poll_store().await;
+        }
         self.shorten_gaps(&members, now);
         if self.update_share(members, now) {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Resync)
-                .await;
+            self.broadcast(Broadcast::Resync).await;
         }
         Ok(stored.time)
     }
@@ -227,19 +231,9 @@ impl Engine {
             .record_json(description, served_since, now)
     }
 
-    /// Announces this server after its first heartbeat. `is_new` is whether the store had no record
-    /// of it.
-    async fn on_stored(&self, is_new: bool) {
-        let membership = &self.core.context.membership;
-        if !membership.joined.swap(true, Relaxed) {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
-        } else if is_new {
-            // Its record was gone: the store may have lost everything. If the check fails now, the
-            // next one finds out.
-            let _later = self.poll_store().await;
-        }
+    /// Sends a message to the other servers.
+    async fn broadcast(&self, message: Broadcast) {
+        self.store().broadcast(self.server_id(), message).await;
     }
 
     /// Shortens the gaps of this server: while another server served all partitions, there was no
@@ -319,9 +313,7 @@ impl Engine {
                 .store()
                 .heartbeat(None, &[membership.server_id()], HeartbeatQuery::MembersOnly)
                 .await;
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
+            self.broadcast(Broadcast::Servers).await;
         }
     }
 
