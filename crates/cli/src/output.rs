@@ -2,7 +2,6 @@
 
 pub(crate) mod bar;
 pub(crate) mod counted;
-
 pub(crate) mod exit;
 pub(crate) mod file;
 pub(crate) mod json;

@@ -267,12 +267,33 @@ pub(crate) fn item_error<'a, T>(
         .map(|problem| problem.body(request_id))
 }
 
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Self {
+        let problem = Self::new(engine_code(&error), error.to_string());
+        match error {
+            EngineError::InvalidPolicies(error) => error.into(),
+            EngineError::KeyMismatch { workflow, .. } => {
+                problem.with_extension(ExtensionMember::Workflow(workflow))
+            }
+            EngineError::TooManyToCount { .. } => problem.at("tag"),
+            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
+                problem.with_extension(ExtensionMember::Reason(reason))
+            }
+            EngineError::Store(StoreError::Unavailable { .. }) => {
+                problem.with_extension(ExtensionMember::NothingDone)
+            }
+            _ => problem,
+        }
+    }
+}
+
 /// Returns the code of an error of the engine.
-const fn engine_code(error: &EngineError) -> Code {
+fn engine_code(error: &EngineError) -> Code {
     match error {
         EngineError::NoWorkflow { .. } => Code::WorkflowNotFound,
         EngineError::NoJob { .. } => Code::JobNotFound,
         EngineError::Refused(Refusal::LeaseLost { .. }) => Code::LeaseLost,
+        EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
         EngineError::Refused(_) => Code::StateConflict,
         EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
         EngineError::TooManyPolicies { .. } | EngineError::InvalidPolicies(_) => {
@@ -291,30 +312,6 @@ const fn store_code(error: &StoreError) -> Code {
         | StoreError::Unknown { .. }
         | StoreError::PartialWrite { .. } => Code::StoreUnavailable,
         _ => Code::Internal,
-    }
-}
-
-impl From<EngineError> for Problem {
-    fn from(error: EngineError) -> Self {
-        let problem = Self::new(engine_code(&error), error.to_string());
-        match error {
-            EngineError::InvalidPolicies(error) => error.into(),
-            EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Self {
-                code: Code::AlreadyStarted,
-                ..problem
-            },
-            EngineError::KeyMismatch { workflow, .. } => {
-                problem.with_extension(ExtensionMember::Workflow(workflow))
-            }
-            EngineError::TooManyToCount { .. } => problem.at("tag"),
-            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
-                problem.with_extension(ExtensionMember::Reason(reason))
-            }
-            EngineError::Store(StoreError::Unavailable { .. }) => {
-                problem.with_extension(ExtensionMember::NothingDone)
-            }
-            _ => problem,
-        }
     }
 }
 

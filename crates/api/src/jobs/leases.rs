@@ -13,7 +13,6 @@ use super::notes::{self, NoteItem, ParsedNotes};
 use crate::http::body::{self, TimeSpan};
 use crate::http::json;
 use crate::http::problem::{self, Code, Problem};
-
 use crate::http::request_id::RequestId;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};

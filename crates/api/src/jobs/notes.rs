@@ -88,21 +88,23 @@ impl NoteBody {
         let progress = self.progress.map(ProgressBody::resolve).transpose()?;
         let lines = self.log.unwrap_or_default();
         let number = lines.len();
+        if number > MAX_LINES {
+            let detail =
+                format!("{number} lines, more than {MAX_LINES}: send them in several notes");
+            return Err(Problem::field("log", detail));
+        }
         let bytes: usize = lines.iter().map(String::len).sum();
-        let detail = if number > MAX_LINES {
-            format!("{number} lines, more than {MAX_LINES}: send them in several notes")
-        } else if bytes > MAX_LOG_BYTES {
-            format!(
+        if bytes > MAX_LOG_BYTES {
+            let detail = format!(
                 "the lines have {bytes} bytes, more than {MAX_LOG_BYTES}: shorten them, or send several notes"
-            )
-        } else {
-            return Ok(Note {
-                lease,
-                progress,
-                lines,
-            });
-        };
-        Err(Problem::field("log", detail))
+            );
+            return Err(Problem::field("log", detail));
+        }
+        Ok(Note {
+            lease,
+            progress,
+            lines,
+        })
     }
 }
 

@@ -37,17 +37,6 @@ pub(crate) struct WorkerRecord {
     filters_changed_at: Option<Timestamp>,
 }
 
-/// Returns the queues or handlers that are kept of a claim.
-fn first_names(names: &[String]) -> &[String] {
-    &names[..names.len().min(MAX_NAMES)]
-}
-
-/// Whether a claim has more queues or handlers than are kept.
-fn has_more_names(claim: &Claim) -> bool {
-    let handlers = claim.handlers.as_ref().map_or(0, Vec::len);
-    claim.queues.len().max(handlers) > MAX_NAMES
-}
-
 impl WorkerRecord {
     /// Sets the queues and handlers. Returns whether they differ from those of the last claim, as
     /// far as is known.
@@ -72,6 +61,17 @@ impl WorkerRecord {
         let handlers = self.handlers.as_deref();
         handlers.is_none_or(|handlers| has(handlers, handler)) && has(&self.queues, queue)
     }
+}
+
+/// Returns the queues or handlers that are kept of a claim.
+fn first_names(names: &[String]) -> &[String] {
+    &names[..names.len().min(MAX_NAMES)]
+}
+
+/// Whether a claim has more queues or handlers than are kept.
+fn has_more_names(claim: &Claim) -> bool {
+    let handlers = claim.handlers.as_ref().map_or(0, Vec::len);
+    claim.queues.len().max(handlers) > MAX_NAMES
 }
 
 /// Worker, and its leases with the time of each claim.

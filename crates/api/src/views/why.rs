@@ -86,7 +86,10 @@ impl<'a> WhyNotRunning<'a> {
             }
             WaitReason::Until(due) => Self::until(Rfc3339(*due)),
             WaitReason::LimitReached(full) => Self::exhausted_limit(full),
-            reason => Self::in_queue(&graph.jobs[index.index()], reason),
+            WaitReason::QueuePaused
+            | WaitReason::NoWorker
+            | WaitReason::NoHandler
+            | WaitReason::InQueue => Self::in_queue(&graph.jobs[index.index()], reason),
         }
     }
 

@@ -30,30 +30,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// The certificate authorities of the system, and those in the PEM file `extra_authorities`.
-fn root_certificates(
-    target: &ServerAddress,
-    extra_authorities: Option<&Path>,
-) -> CommandResult<RootCertStore> {
-    let mut roots = RootCertStore::empty();
-    // Reading the system's authorities takes time, so plain HTTP does without.
-    if target.is_encrypted() {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if let Some(file) = extra_authorities {
-        let wrong =
-            |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
-        let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
-            .filter_map(Result::ok)
-            .collect();
-        if roots.add_parsable_certificates(certificates).0 == 0 {
-            return Err(wrong("it has no certificate in PEM form".to_owned()));
-        }
-    }
-    Ok(roots)
-}
-
 /// A client that trusts the certificate authorities of the system, and those in the PEM file
 /// `extra_authorities`.
 pub(crate) fn connections(
@@ -77,6 +53,30 @@ pub(crate) fn connections(
     Ok(client
         .pool_idle_timeout(IDLE_TIMEOUT)
         .build(connector.wrap_connector(sockets)))
+}
+
+/// The certificate authorities of the system, and those in the PEM file `extra_authorities`.
+fn root_certificates(
+    target: &ServerAddress,
+    extra_authorities: Option<&Path>,
+) -> CommandResult<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    // Reading the system's authorities takes time, so plain HTTP does without.
+    if target.is_encrypted() {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if let Some(file) = extra_authorities {
+        let wrong =
+            |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
+        let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
+            .filter_map(Result::ok)
+            .collect();
+        if roots.add_parsable_certificates(certificates).0 == 0 {
+            return Err(wrong("it has no certificate in PEM form".to_owned()));
+        }
+    }
+    Ok(roots)
 }
 
 /// Explains why the server at `target` did not answer.

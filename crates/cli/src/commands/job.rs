@@ -194,7 +194,6 @@ const MARGIN: usize = 10;
 fn job_text(job: &model::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| moment.map(|moment| moment.with_distance(now));
-
     let limits: Vec<String> = job.limits.iter().map(model::JobLimit::to_string).collect();
     let plan = [
         ("after", Some(printable(&job.after.join(", ")))),
@@ -234,6 +233,7 @@ fn state_text(job: &model::Job, now: Moment, screen: &Screen) -> String {
     ];
     facts(MARGIN - 1, state)
 }
+
 fn attempt_error(error: &model::AttemptError, now: Moment) -> String {
     let worker = error.worker.as_deref();
     let by = worker

@@ -304,6 +304,7 @@ fn status_message(status: tidegate_ratelimit::Status) -> DescriptorStatus {
         quota: None,
     }
 }
+
 fn code(code: Code) -> i32 {
     match code {
         Code::Ok => rate_limit_response::Code::Ok as i32,

@@ -68,7 +68,6 @@ impl Started {
     /// Logs the state as one line, for log collectors that read JSON.
     pub(crate) fn log(&self) {
         let addresses = &self.addresses;
-
         let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
         let pages = shown(addresses.debug);
         let prometheus = shown(addresses.prometheus);

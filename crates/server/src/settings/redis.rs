@@ -267,7 +267,7 @@ fn server(values: &mut Values, names: &RedisVariables, cores: usize) -> Option<R
         first,
         shown,
     } = reported_deployment(values, names)?;
-    let mut config = client(values, names, servers, first);
+    let mut config = client_config(values, names, servers, first);
     let dialled = values.list(names.address_map);
     let map = address_map(&dialled);
     config.address_map = values
@@ -315,7 +315,7 @@ fn reported_deployment(values: &mut Values, names: &RedisVariables) -> Option<De
 }
 
 /// Configuration of a client of these servers, with credentials, database and TLS.
-fn client(
+fn client_config(
     values: &mut Values,
     names: &RedisVariables,
     servers: Servers,

@@ -82,27 +82,6 @@ pub struct Claim {
     pub lease: Duration,
 }
 
-/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
-fn claim_requests(
-    jobs: &[DequeuedJob],
-    tokens: &[u64],
-    claim: &Claim,
-    now: Timestamp,
-) -> Vec<(WorkflowId, Request)> {
-    let worker = WorkerName::from(claim.worker.as_str());
-    let expires = now + claim.lease;
-    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
-        let lease = Lease {
-            token,
-            worker: worker.clone(),
-            expires,
-        };
-        let job = dequeued.job();
-        (dequeued.workflow(), Request::Claim { job, lease })
-    };
-    jobs.iter().zip(tokens).map(request).collect()
-}
-
 impl Engine {
     /// Leases ready jobs to a worker, the most urgent first, without reading their inputs:
     /// [`Engine::deliver`] does that, for which the caller may have to reserve memory first. The
@@ -273,8 +252,8 @@ impl Engine {
         self.refill_lanes(&claim.queues).await?;
         // Created before the reads below: if a read fails or the caller leaves, the drop requeues
         // the jobs.
-        let mut dequeued = PendingClaims::new(self.queues(), Vec::new());
-        dequeued.fill(request, claim.limit);
+        let first = self.queues().dequeue(request, claim.limit);
+        let mut dequeued = PendingClaims::new(self.queues(), first);
         if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
             if self
                 .refill_incomplete(&claim.queues, PartitionScope::Local, mode)
@@ -300,7 +279,7 @@ impl Engine {
         Ok(dequeued)
     }
 
-    /// Reads lanes of these queues whose next rows must be known before a claim.
+    /// Reads the next rows of those lanes of these queues that have no known jobs.
     async fn refill_lanes(&self, queues: &[String]) -> Result<(), StoreError> {
         let lanes = self.queues().lanes_to_refill(queues);
         if !lanes.is_empty() {
@@ -391,6 +370,27 @@ impl Engine {
         }
         leases
     }
+}
+
+/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
+fn claim_requests(
+    jobs: &[DequeuedJob],
+    tokens: &[u64],
+    claim: &Claim,
+    now: Timestamp,
+) -> Vec<(WorkflowId, Request)> {
+    let worker = WorkerName::from(claim.worker.as_str());
+    let expires = now + claim.lease;
+    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
+        let lease = Lease {
+            token,
+            worker: worker.clone(),
+            expires,
+        };
+        let job = dequeued.job();
+        (dequeued.workflow(), Request::Claim { job, lease })
+    };
+    jobs.iter().zip(tokens).map(request).collect()
 }
 
 /// Result of one attempt to claim jobs.

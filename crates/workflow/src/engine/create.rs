@@ -107,8 +107,8 @@ impl Engine {
         created
     }
 
-    /// Creates workflows again that a failing partition refused and no key binds to it: nothing was
-    /// written, so they may go to another partition.
+    /// Creates workflows again that a failing partition refused, unless a key binds them to it:
+    /// nothing was written, so they may go to another partition.
     async fn retry_refused(
         &self,
         attempts: &[CreationAttempt],

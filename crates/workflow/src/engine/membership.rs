@@ -167,28 +167,7 @@ impl Membership {
         };
         serde_json::to_string(&record).expect("texts and numbers are JSON")
     }
-}
 
-/// The partitions that are assigned to a member.
-fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
-    let own = alive.iter().find(|server| server.id == id);
-    own.map_or_else(Vec::new, |own| own.partitions.clone())
-}
-
-/// The stored records with the current one of this server. A full store takes no record. Then the
-/// other servers do not count on this one, which does no harm.
-fn with_own(
-    mut records: Vec<(String, String)>,
-    own: ServerId,
-    record: String,
-) -> Vec<(String, String)> {
-    let own = own.to_string();
-    records.retain(|(id, _)| *id != own);
-    records.push((own, record));
-    records
-}
-
-impl Membership {
     fn set_members(&self, alive: Vec<Member>, expired: Vec<ServerId>) {
         let mut view = self.view();
         view.alive = alive;
@@ -227,12 +206,16 @@ impl Engine {
             &mut membership.view().future_records,
             now,
         );
-        self.on_stored(stored.is_new).await;
+        if !membership.joined.swap(true, Relaxed) {
+            self.broadcast(Broadcast::Servers).await;
+        } else if stored.is_new {
+            // Its record was gone: the store may have lost everything. If the check fails now, the
+            // next one finds out.
+            let _later = self.poll_store().await;
+        }
         self.shorten_gaps(&members, now);
         if self.update_share(members, now) {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Resync)
-                .await;
+            self.broadcast(Broadcast::Resync).await;
         }
         Ok(stored.time)
     }
@@ -248,19 +231,9 @@ impl Engine {
             .record_json(description, served_since, now)
     }
 
-    /// Announces this server after its first heartbeat. `is_new` is whether the store had no record
-    /// of it.
-    async fn on_stored(&self, is_new: bool) {
-        let membership = &self.core.context.membership;
-        if !membership.joined.swap(true, Relaxed) {
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
-        } else if is_new {
-            // Its record was gone: the store may have lost everything. If the check fails now, the
-            // next one finds out.
-            let _later = self.poll_store().await;
-        }
+    /// Sends a message to the other servers.
+    async fn broadcast(&self, message: Broadcast) {
+        self.store().broadcast(self.server_id(), message).await;
     }
 
     /// Shortens the gaps of this server: while another server served all partitions, there was no
@@ -340,9 +313,7 @@ impl Engine {
                 .store()
                 .heartbeat(None, &[membership.server_id()], HeartbeatQuery::MembersOnly)
                 .await;
-            self.store()
-                .broadcast(membership.server_id(), Broadcast::Servers)
-                .await;
+            self.broadcast(Broadcast::Servers).await;
         }
     }
 
@@ -396,4 +367,23 @@ impl Engine {
     pub fn server_id(&self) -> ServerId {
         self.core.context.membership.server_id()
     }
+}
+
+/// The partitions that are assigned to a member.
+fn partitions_of(id: ServerId, alive: &[Member]) -> Vec<Partition> {
+    let own = alive.iter().find(|server| server.id == id);
+    own.map_or_else(Vec::new, |own| own.partitions.clone())
+}
+
+/// The stored records with the current one of this server. A full store takes no record. Then the
+/// other servers do not count on this one, which does no harm.
+fn with_own(
+    mut records: Vec<(String, String)>,
+    own: ServerId,
+    record: String,
+) -> Vec<(String, String)> {
+    let own = own.to_string();
+    records.retain(|(id, _)| *id != own);
+    records.push((own, record));
+    records
 }

@@ -10,7 +10,7 @@ use super::Engine;
 use super::context::error::EngineError;
 use crate::codec::{PolicyRow, StoreError, decode_policies, limits_row, weights_row};
 use crate::graph::{LimitDefinition, Policies, PolicyTarget, Weight, check_limits, check_weights};
-use crate::store::{Broadcast, Verification};
+use crate::store::Verification;
 
 /// Maximum number of queues and handlers with limits, and of queues with weights. All of them are
 /// read with one call.
@@ -93,9 +93,7 @@ impl Engine {
             known.change_count += 1;
             self.replace_rows(&mut known, rows);
         }
-        self.store()
-            .broadcast(self.server_id(), Broadcast::Queues)
-            .await;
+        self.broadcast_change().await;
         Ok(())
     }
 

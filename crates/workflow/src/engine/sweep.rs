@@ -278,7 +278,7 @@ impl Engine {
                 max_tries: max_tries(partition),
                 is_full: false,
             };
-            self.without_upcoming(found, max_rows, now)
+            self.keep_due_now(found, max_rows, now)
         });
         Ok(found.collect())
     }
@@ -307,25 +307,25 @@ impl Engine {
 
     /// Keeps the workflows that are due now and not quarantined, and schedules a sweep for the
     /// others. `max_rows` rows were read.
-    fn without_upcoming(&self, mut found: DueWork, max_rows: usize, now: Timestamp) -> DueWork {
+    fn keep_due_now(&self, mut found: DueWork, max_rows: usize, now: Timestamp) -> DueWork {
         let context = &self.core.context;
-        let at = found.partition;
-        let times = || found.due.iter().map(|&(_, at)| at);
+        let partition = found.partition;
+        let times = || found.due.iter().map(|&(_, due)| due);
         if let Some(upcoming) = times().filter(|&due| due > now).min() {
-            context.schedule_sweep(at, upcoming);
+            context.schedule_sweep(partition, upcoming);
         }
         let number = times().filter(|&due| due <= now).count();
-        let full = if found.max_tries < MAX_DUE {
+        let full_number = if found.max_tries < MAX_DUE {
             found.max_tries
         } else {
             max_rows
         };
-        found.is_full = number >= full;
+        found.is_full = number >= full_number;
         found
             .due
             .retain(|&(id, due)| due <= now && !self.queues().is_quarantined(id));
         if found.due.len() < number {
-            context.schedule_sweep(at, now + RETRY_AFTER);
+            context.schedule_sweep(partition, now + RETRY_AFTER);
         }
         found
     }

@@ -19,20 +19,6 @@ pub(crate) struct JobLimits {
     inherited: Box<[u8]>,
 }
 
-/// The number of inherited limits of each job. Empty if no job inherits any.
-fn inherited_counts(resolved_limits: &[Option<ResolvedLimits>]) -> Box<[u8]> {
-    let count = |resolved: &Option<ResolvedLimits>| {
-        resolved
-            .as_ref()
-            .map_or(0, |resolved| resolved.inherited as u8)
-    };
-    let counts = resolved_limits.iter().map(count);
-    if counts.clone().all(|count| count == 0) {
-        return Box::default();
-    }
-    counts.collect()
-}
-
 impl JobLimits {
     /// The limits of each job, in the order of the jobs. `None` if no job has any.
     pub(crate) fn new(resolved_limits: Vec<Option<ResolvedLimits>>) -> Option<Box<Self>> {
@@ -123,4 +109,18 @@ impl JobLimits {
             + allocation_bytes(size_of_val(&*self.indexes))
             + allocation_bytes(self.inherited.len())
     }
+}
+
+/// The number of inherited limits of each job. Empty if no job inherits any.
+fn inherited_counts(resolved_limits: &[Option<ResolvedLimits>]) -> Box<[u8]> {
+    let count = |resolved: &Option<ResolvedLimits>| {
+        resolved
+            .as_ref()
+            .map_or(0, |resolved| resolved.inherited as u8)
+    };
+    let counts = resolved_limits.iter().map(count);
+    if counts.clone().all(|count| count == 0) {
+        return Box::default();
+    }
+    counts.collect()
 }

@@ -90,21 +90,6 @@ struct Resolver<'r, 'json> {
     sources: Option<[&'r mut LazyJson<'json>; 2]>,
 }
 
-/// The names in a path that begins with `$.`.
-fn names_of_path(path: &str) -> Result<Vec<&str>, LimitError> {
-    let names = path["$.".len()..].split('.').take(MAX_PATH_NAMES + 1);
-    let names: Vec<&str> = names.collect();
-    if names.len() > MAX_PATH_NAMES
-        || names.contains(&"")
-        || path.len() > MAX_LIMIT_TEXT
-        || path.contains(char::is_control)
-    {
-        let text = printable(path);
-        return Err(LimitError::Path { text });
-    }
-    Ok(names)
-}
-
 impl Resolver<'_, '_> {
     /// Resolves the limits of a job. An error in a limit of its queue or handler names that queue
     /// or handler.
@@ -219,12 +204,12 @@ impl Resolver<'_, '_> {
         let Some(sources) = &mut self.sources else {
             return Ok("x".to_owned());
         };
-        let at = path.to_owned();
+        let at = || path.to_owned();
         let found = sources.iter_mut().find_map(|source| source.find(&names));
         let Some(found) = found.map(RawValue::get) else {
-            return Err(LimitError::Missing { at });
+            return Err(LimitError::Missing { at: at() });
         };
-        let other = |found| Err(LimitError::Value { at, found });
+        let other = |found| Err(LimitError::Value { at: at(), found });
         match found.as_bytes().first() {
             Some(b'"') => serde_json::from_str(found).or_else(|_| other("not a text of Unicode")),
             Some(b'{') => other("an object"),
@@ -233,6 +218,21 @@ impl Resolver<'_, '_> {
             _ => Ok(found.to_owned()),
         }
     }
+}
+
+/// The names in a path that begins with `$.`.
+fn names_of_path(path: &str) -> Result<Vec<&str>, LimitError> {
+    let names = path["$.".len()..].split('.').take(MAX_PATH_NAMES + 1);
+    let names: Vec<&str> = names.collect();
+    if names.len() > MAX_PATH_NAMES
+        || names.contains(&"")
+        || path.len() > MAX_LIMIT_TEXT
+        || path.contains(char::is_control)
+    {
+        let text = printable(path);
+        return Err(LimitError::Path { text });
+    }
+    Ok(names)
 }
 
 pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Result<(), LimitError> {

@@ -14,6 +14,25 @@ use crate::graph::{
 use crate::machine::{Continuation, ImportedState};
 use crate::model::{Job, JobIndex, JobState, Json, Timestamp};
 
+/// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
+/// it does not.
+pub(super) fn excess_reason(read: &GushRecord) -> Option<String> {
+    const MAX_NAMED_JOBS: usize = 3;
+    let globals = json(read.workflow.globals.as_deref());
+    let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
+    if globals.as_ref().is_some_and(is_too_deep) {
+        return Some(format!(
+            "its globals are nested more than {MAX_DEPTH} levels deep"
+        ));
+    }
+    let wrong = |job: &GushJob| Some(format!("job {} {}", job.name(), excess_of_job(job, bytes)?));
+    let mut wrong: Vec<String> = read.jobs.iter().filter_map(wrong).collect();
+    let more = wrong.len().saturating_sub(MAX_NAMED_JOBS);
+    wrong.truncate(MAX_NAMED_JOBS);
+    wrong.extend((more > 0).then(|| format!("and {more} more jobs like these")));
+    (!wrong.is_empty()).then(|| wrong.join("; "))
+}
+
 fn is_too_deep(json: &Json) -> bool {
     json.depth() > MAX_DEPTH
 }
@@ -33,25 +52,6 @@ fn excess_of_job(job: &GushJob, globals_bytes: usize) -> Option<String> {
     }
     let is_deep = params.iter().chain(&output).any(is_too_deep);
     is_deep.then(|| format!("has JSON that is nested more than {MAX_DEPTH} levels deep"))
-}
-
-/// The reason why a workflow exceeds a bound of size or depth, with its first such jobs. `None` if
-/// it does not.
-pub(super) fn excess_reason(read: &GushRecord) -> Option<String> {
-    const MAX_NAMED_JOBS: usize = 3;
-    let globals = json(read.workflow.globals.as_deref());
-    let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
-    if globals.as_ref().is_some_and(is_too_deep) {
-        return Some(format!(
-            "its globals are nested more than {MAX_DEPTH} levels deep"
-        ));
-    }
-    let wrong = |job: &GushJob| Some(format!("job {} {}", job.name(), excess_of_job(job, bytes)?));
-    let mut wrong: Vec<String> = read.jobs.iter().filter_map(wrong).collect();
-    let more = wrong.len().saturating_sub(MAX_NAMED_JOBS);
-    wrong.truncate(MAX_NAMED_JOBS);
-    wrong.extend((more > 0).then(|| format!("and {more} more jobs like these")));
-    (!wrong.is_empty()).then(|| wrong.join("; "))
 }
 
 fn json(raw: Option<&RawValue>) -> Option<Json> {

@@ -37,6 +37,35 @@ pub enum Continuation {
 }
 
 impl Workflow {
+    /// Continues the workflow from its state in another system.
+    pub(crate) fn adopt(
+        &mut self,
+        imported: &ImportedState,
+        defaults: RetentionDefaults,
+        now: Timestamp,
+    ) {
+        for (index, job) in self.job_indexes().zip(&imported.jobs) {
+            if *job != Job::default() {
+                self.adopt_job(index, job, now);
+            }
+        }
+        for (job, output) in &imported.outputs {
+            self.put_output(*job, output);
+        }
+        for (job, error) in &imported.errors {
+            self.put_error(*job, error);
+        }
+        let retention = |expires_at: Timestamp| Retention::For(expires_at.since(now));
+        self.meta_mut().retention = Some(imported.expires_at.map_or(Retention::Forever, retention));
+        if let Some(started_at) = imported.started_at {
+            self.adopt_start(started_at, imported.continuation, defaults, now);
+        }
+        if self.meta.status.is_over() {
+            let meta = self.meta_mut();
+            meta.finished_at = imported.finished_at.or(meta.finished_at);
+        }
+    }
+
     fn adopt_job(&mut self, index: JobIndex, imported: &Job, now: Timestamp) {
         self.set_state(index, imported.state, now);
         let is_ready = imported.state == JobState::Ready;
@@ -65,34 +94,5 @@ impl Workflow {
             Continuation::Halted => self.recount(),
         }
         self.update_status(defaults, now);
-    }
-
-    /// Continues the workflow from its state in another system.
-    pub(crate) fn adopt(
-        &mut self,
-        imported: &ImportedState,
-        defaults: RetentionDefaults,
-        now: Timestamp,
-    ) {
-        for (index, job) in self.job_indexes().zip(&imported.jobs) {
-            if *job != Job::default() {
-                self.adopt_job(index, job, now);
-            }
-        }
-        for (job, output) in &imported.outputs {
-            self.put_output(*job, output);
-        }
-        for (job, error) in &imported.errors {
-            self.put_error(*job, error);
-        }
-        let retention = |expires_at: Timestamp| Retention::For(expires_at.since(now));
-        self.meta_mut().retention = Some(imported.expires_at.map_or(Retention::Forever, retention));
-        if let Some(started_at) = imported.started_at {
-            self.adopt_start(started_at, imported.continuation, defaults, now);
-        }
-        if self.meta.status.is_over() {
-            let meta = self.meta_mut();
-            meta.finished_at = imported.finished_at.or(meta.finished_at);
-        }
     }
 }

@@ -47,21 +47,6 @@ pub(super) fn claim(
     Ok(Effect::Done)
 }
 
-/// Whether a report is a repetition. The token is kept until the next lease, so that a repeated
-/// report gets the same answer.
-fn is_repeated(job: &Job, token: u64, outcome: &Outcome) -> bool {
-    job.token == token && token != 0 && may_result_from(job, outcome)
-}
-
-fn succeed(workflow: &mut Workflow, index: JobIndex, output: Option<&Json>, now: Timestamp) {
-    let output = output.filter(|output| !output.is_null());
-    // A job that runs again after this attempt keeps no output of it.
-    if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
-        workflow.put_output(index, output.text().as_bytes());
-    }
-    workflow.finish(index, JobState::Succeeded, now);
-}
-
 pub(super) fn report(
     workflow: &mut Workflow,
     index: JobIndex,
@@ -91,6 +76,21 @@ pub(super) fn report(
         Outcome::NotBegun => return_to_position(workflow, index, now),
     }
     Ok(Effect::Done)
+}
+
+/// Whether a report is a repetition. The token is kept until the next lease, so that a repeated
+/// report gets the same answer.
+fn is_repeated(job: &Job, token: u64, outcome: &Outcome) -> bool {
+    job.token == token && token != 0 && may_result_from(job, outcome)
+}
+
+fn succeed(workflow: &mut Workflow, index: JobIndex, output: Option<&Json>, now: Timestamp) {
+    let output = output.filter(|output| !output.is_null());
+    // A job that runs again after this attempt keeps no output of it.
+    if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
+        workflow.put_output(index, output.text().as_bytes());
+    }
+    workflow.finish(index, JobState::Succeeded, now);
 }
 
 /// Makes a job that was not begun ready again, at its former position in the queue.

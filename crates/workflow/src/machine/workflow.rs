@@ -44,22 +44,6 @@ pub(crate) struct Workflow {
     pub(crate) pending_row_writers: Vec<u32>,
 }
 
-/// Decodes the stored jobs of a workflow into `jobs`.
-fn read_jobs(
-    id: WorkflowId,
-    stored: &[(JobIndex, impl AsRef<[u8]>)],
-    jobs: &mut [Job],
-) -> Result<(), StoreError> {
-    for (index, bytes) in stored {
-        let what = || format!("the state of job {index} of workflow {id}");
-        let Some(job) = jobs.get_mut(index.index()) else {
-            return Err(StoreError::corrupt(what(), "its graph has no such job"));
-        };
-        *job = decode(bytes.as_ref(), what)?;
-    }
-    Ok(())
-}
-
 impl Workflow {
     /// A workflow that is not stored yet.
     pub(crate) fn new(id: WorkflowId, graph: Arc<Graph>, now: Timestamp) -> Self {
@@ -467,4 +451,20 @@ impl Workflow {
         };
         meta.expires_at = meta.retention.unwrap_or(default).end(now);
     }
+}
+
+/// Decodes the stored jobs of a workflow into `jobs`.
+fn read_jobs(
+    id: WorkflowId,
+    stored: &[(JobIndex, Vec<u8>)],
+    jobs: &mut [Job],
+) -> Result<(), StoreError> {
+    for (index, bytes) in stored {
+        let what = || format!("the state of job {index} of workflow {id}");
+        let Some(job) = jobs.get_mut(index.index()) else {
+            return Err(StoreError::corrupt(what(), "its graph has no such job"));
+        };
+        *job = decode(bytes, what)?;
+    }
+    Ok(())
 }

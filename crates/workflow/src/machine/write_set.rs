@@ -172,14 +172,14 @@ impl Workflow {
         let rewrites_all = unwritten.stored_jobs.len() > options.max_inline;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.stored_meta.clone());
-        self.drop_pending_row_writers(was.as_ref(), &mut unwritten, rewrites_all);
+        self.mark_orphan_rows(was.as_ref(), &mut unwritten, rewrites_all);
         if expected.is_none() {
             self.small = self.id.is_small();
         }
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
             let delete = self.deletion(before, &unwritten);
-            return self.change_of(expected, Write::Delete(Box::new(delete)));
+            return self.as_change(expected, Write::Delete(Box::new(delete)));
         }
         self.meta.version += 1;
         self.meta.writer = writer;
@@ -187,7 +187,7 @@ impl Workflow {
         if row_timing == RowTiming::AfterState {
             self.meta.set_timer_by(now + ROWS_TIMEOUT);
         }
-        let completed_row_writers = self.completed_row_writers(&unwritten);
+        let completed_row_writers = self.take_completed_row_writers(&unwritten);
         let put = Put {
             meta: self.encode_meta(expected.as_deref(), &unwritten, options.format),
             row_timing,
@@ -195,19 +195,19 @@ impl Workflow {
             ..self.put(was.as_ref(), &mut unwritten, options.format, rewrites_all)
         };
         self.in_flight = Some(unwritten);
-        self.change_of(expected, Write::Put(Box::new(put)))
+        self.as_change(expected, Write::Put(Box::new(put)))
     }
 
     /// Takes the writers whose rows the change removes.
-    fn completed_row_writers(&mut self, unwritten: &PendingChange) -> Vec<u32> {
+    fn take_completed_row_writers(&mut self, unwritten: &PendingChange) -> Vec<u32> {
         match unwritten.orphan_rows {
             Some(_) => std::mem::take(&mut self.pending_row_writers),
             None => Vec::new(),
         }
     }
 
-    /// A change of the workflow in the form that it is stored in.
-    fn change_of(&self, expected: Option<Vec<u8>>, write: Write) -> Change {
+    /// The change that makes this write if the stored state is the expected one.
+    fn as_change(&self, expected: Option<Vec<u8>>, write: Write) -> Change {
         Change {
             workflow: self.id,
             expected,
@@ -216,9 +216,9 @@ impl Workflow {
         }
     }
 
-    /// Marks the rows of earlier writers as orphans if a state that is written anew must not list
-    /// these writers: a workflow that no longer runs has no ready rows.
-    fn drop_pending_row_writers(
+    /// Marks the rows of pending writers as orphans if the new state does not list these writers:
+    /// because it is written anew, or because a workflow that no longer runs has no ready rows.
+    fn mark_orphan_rows(
         &self,
         was: Option<&Meta>,
         unwritten: &mut PendingChange,

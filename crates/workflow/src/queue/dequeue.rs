@@ -224,14 +224,13 @@ fn select_jobs(
             lane,
             ready_key: dispatch_key.2,
         });
-    let newly_blocked = schedulers.into_iter().flat_map(|(scheduler, at)| {
-        let of_queue = scheduler.newly_blocked.into_iter();
-        of_queue.map({
-            let names = &names;
-            move |newly_blocked| (Arc::clone(&names[at]), newly_blocked)
-        })
-    });
-    (dequeued.collect(), newly_blocked.collect())
+    let mut newly_blocked = Vec::new();
+    for (scheduler, at) in schedulers {
+        for blocked in scheduler.newly_blocked {
+            newly_blocked.push((Arc::clone(&names[at]), blocked));
+        }
+    }
+    (dequeued.collect(), newly_blocked)
 }
 
 /// Returns the schedulers of the requested queues that are not paused, each queue once.

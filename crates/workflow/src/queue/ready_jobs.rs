@@ -10,6 +10,7 @@ pub(crate) mod known_jobs;
 pub(crate) mod lane;
 mod lane_key;
 mod limit_group;
+mod runnable_counts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use self::known_jobs::KnownJobs;
 use self::lane::{Lane, LaneSummary, MoreRows};
 pub(crate) use self::lane_key::LaneKey;
 pub(super) use self::limit_group::{KeyMemory, LimitGroup};
+use self::runnable_counts::RunnableCounts;
 use super::LocalPartitions;
 use super::scheduler::weights::Weights;
 use crate::codec::{ReadyKey, ReadyRow};
@@ -51,8 +53,7 @@ pub(super) struct ReadyJobs {
     /// Number of known jobs, and number of those that are blocked by a limit.
     known: usize,
     blocked: usize,
-    /// Number of limited jobs of each handler that are not blocked.
-    runnable_limited: HashMap<Arc<str>, usize>,
+    runnable_limited: RunnableCounts,
     /// Number of further keys that are refused before the next search for idle keys.
     refusals: usize,
 }
@@ -69,7 +70,7 @@ impl ReadyJobs {
             current_pass: 0,
             known: 0,
             blocked: 0,
-            runnable_limited: HashMap::new(),
+            runnable_limited: RunnableCounts::default(),
             refusals: 0,
         }
     }
@@ -81,21 +82,7 @@ impl ReadyJobs {
             .lanes
             .get(handler)
             .map_or(0, |lane| lane.known_jobs.len());
-        free + self.runnable_limited.get(handler).copied().unwrap_or(0)
-    }
-
-    /// Counts runnable jobs of a limited key. Jobs without limits are counted by their lanes.
-    fn count_runnable(&mut self, handler: &Arc<str>, before: usize, now: usize) {
-        let Some(number) = self.runnable_limited.get_mut(handler) else {
-            self.runnable_limited
-                .insert(Arc::clone(handler), now.saturating_sub(before));
-            return;
-        };
-        *number = (*number + now).saturating_sub(before);
-        // Unused handler names are removed, so that they take no memory.
-        if *number == 0 {
-            self.runnable_limited.remove(handler);
-        }
+        free + self.runnable_limited.count(handler)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -241,8 +228,10 @@ impl ReadyJobs {
             (true, false) => _ = self.lanes_to_refill.remove(key),
             _ => {}
         }
-        if after.known != before.known && !key.limits.is_empty() {
-            self.count_runnable(&key.handler, before.known, after.known);
+        // Jobs without limits are counted by their lanes.
+        if !key.limits.is_empty() {
+            self.runnable_limited
+                .change(&key.handler, before.known, after.known);
         }
     }
 
@@ -280,8 +269,7 @@ impl ReadyJobs {
 
     /// Returns all known lanes.
     pub(super) fn keys(&self) -> Vec<LaneKey> {
-        let lanes = self.groups().flat_map(LimitGroup::lane_keys);
-        lanes.map(|(key, _)| key).collect()
+        self.groups().flat_map(LimitGroup::lane_keys).collect()
     }
 
     /// Adds a job. Returns false if it was not kept, or another job was forgotten for it.

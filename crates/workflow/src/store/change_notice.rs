@@ -220,7 +220,7 @@ fn due_before(timer_move: TimerMove, end: u64) -> Option<Timestamp> {
 }
 
 impl ReadyQueues {
-    /// Reads the queues at the begin of a text, and returns what follows.
+    /// Reads the queues at the start of a text. Returns them, and the rest of the text.
     fn read(text: &[u8]) -> Option<(Self, &[u8])> {
         let (&number, mut rest) = text.split_first()?;
         if number == u8::MAX {

@@ -6,6 +6,7 @@
 //! one chunk. `notes.lua` does the same in Redis.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::{Store, StoreError};
 use crate::codec::{
@@ -69,10 +70,10 @@ pub(crate) struct EncodedNote {
 }
 
 /// The position and size of a job's log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct LogExtent {
-    /// Number of the oldest chunk, and the number after the latest one.
-    chunks: (u64, u64),
+    /// Numbers of the chunks, the oldest first.
+    chunks: Range<u64>,
     /// Bytes of all chunks.
     bytes: u64,
     /// Lines that were ever appended.
@@ -82,11 +83,11 @@ struct LogExtent {
 impl fmt::Display for LogExtent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            chunks: (first, next),
+            chunks: Range { start, end },
             bytes,
             lines,
         } = self;
-        write!(formatter, "{first} {next} {bytes} {lines}")
+        write!(formatter, "{start} {end} {bytes} {lines}")
     }
 }
 
@@ -103,7 +104,7 @@ impl LogExtent {
             return Err(wrong);
         };
         Ok(Self {
-            chunks: (first, next),
+            chunks: first..next,
             bytes,
             lines,
         })
@@ -125,13 +126,12 @@ impl LogExtent {
         mut read: impl FnMut(ResultField) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<Vec<ResultField>, E> {
         let mut dropped = Vec::new();
-        let (first, next) = &mut self.chunks;
-        while self.bytes > MAX_LOG_BYTES && *first + 1 < *next {
-            let oldest = chunk_field(job, *first);
+        while self.bytes > MAX_LOG_BYTES && self.chunks.start + 1 < self.chunks.end {
+            let oldest = chunk_field(job, self.chunks.start);
             let bytes = read(oldest)?.map_or(0, |oldest| oldest.len() as u64);
             self.bytes = self.bytes.saturating_sub(bytes);
             dropped.push(oldest);
-            *first += 1;
+            self.chunks.start += 1;
         }
         Ok(dropped)
     }
@@ -203,13 +203,13 @@ impl EncodedNote {
         let mut log = known
             .and_then(|known| LogExtent::read(&known).ok())
             .unwrap_or_default();
-        let mut latest = if log.chunks.1 > log.chunks.0 {
-            read(chunk_field(job, log.chunks.1 - 1))?.unwrap_or_default()
-        } else {
+        let mut latest = if log.chunks.is_empty() {
             Vec::new()
+        } else {
+            read(chunk_field(job, log.chunks.end - 1))?.unwrap_or_default()
         };
-        if log.chunks.1 == log.chunks.0 || latest.len() >= FULL_CHUNK_BYTES {
-            log.chunks.1 += 1;
+        if log.chunks.is_empty() || latest.len() >= FULL_CHUNK_BYTES {
+            log.chunks.end += 1;
             latest.clear();
         }
         latest.extend_from_slice(&self.entry);
@@ -218,7 +218,7 @@ impl EncodedNote {
         for oldest in log.drop_oldest(job, &mut read)? {
             writes.push((oldest, None));
         }
-        writes.push((chunk_field(job, log.chunks.1 - 1), Some(latest)));
+        writes.push((chunk_field(job, log.chunks.end - 1), Some(latest)));
         writes.push((ResultField::Log(job), Some(log.to_string().into_bytes())));
         Ok(writes)
     }
@@ -265,8 +265,7 @@ impl Store {
         let corrupt = |reason: &str| StoreError::corrupt(what(), reason);
         let log = LogExtent::read(log).map_err(corrupt)?;
         let mut all = Vec::new();
-        let (first, next) = log.chunks;
-        for number in first..next.min(first + u64::from(LOG_SLOTS)) {
+        for number in log.chunks.take(LOG_SLOTS.into()) {
             let chunk = chunks
                 .get((number % u64::from(LOG_SLOTS)) as usize)
                 .and_then(Option::as_ref);

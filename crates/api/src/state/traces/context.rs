@@ -135,7 +135,8 @@ impl TraceContext {
 #[must_use]
 pub fn attempt_context(
     graph: &Graph,
-    (workflow, job): (WorkflowId, JobIndex),
+    workflow: WorkflowId,
+    job: JobIndex,
     fence: u64,
 ) -> Option<(TraceContext, u64)> {
     let creation =
@@ -150,7 +151,8 @@ impl Traces {
         self.exporter.as_ref()?;
         let context = attempt_context(
             claimed.graph(),
-            (claimed.lease.workflow, claimed.lease.job),
+            claimed.lease.workflow,
+            claimed.lease.job,
             claimed.fence,
         )?;
         Some(context.0.traceparent())

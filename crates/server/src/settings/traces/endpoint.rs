@@ -63,7 +63,7 @@ fn read(
 ) -> Option<CollectorEndpoint> {
     let full = match protocol {
         TraceProtocol::Grpc if !text.contains("://") => {
-            format!("http{}://{text}", if is_secure { "s" } else { "" })
+            format!("{}://{text}", if is_secure { "https" } else { "http" })
         }
         _ => text.to_owned(),
     };

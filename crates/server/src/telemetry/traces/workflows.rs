@@ -59,7 +59,8 @@ impl Traces {
 /// Record with one span.
 fn record(
     name: &'static str,
-    (context, parent): (TraceContext, Option<u64>),
+    context: TraceContext,
+    parent: Option<u64>,
     times: [u64; 2],
 ) -> Record {
     let TraceContext {
@@ -99,7 +100,8 @@ fn call_record(call: CallSpan<'_>) -> Record {
     let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut record = record(
         CREATION_SPAN,
-        (context, parent),
+        context,
+        parent,
         [end.saturating_sub(took), end],
     );
     record.spans[0].attributes = call_attributes(route, status, created);
@@ -153,11 +155,12 @@ fn attempt_record(end: &AttemptEnd<'_>) -> Option<Record> {
         at,
         outcome,
     } = end;
-    let (context, parent) = attempt_context(graph, (*workflow, *job), during.fence)?;
+    let (context, parent) = attempt_context(graph, *workflow, *job, during.fence)?;
     let started = during.started_at?;
     let mut record = record(
         ATTEMPT_SPAN,
-        (context, Some(parent)),
+        context,
+        Some(parent),
         [nanos(started), nanos(*at).max(nanos(started))],
     );
     record.side = SpanKind::Producer;

@@ -137,7 +137,8 @@ fn a_reader_that_comes_back_during_a_change_hears_of_its_jobs() {
         let id = flows.create(workflow("w", "a"));
         let heard = std::thread::scope(|scope| {
             let change = scope.spawn(|| {
-                std::thread::sleep(std::time::Duration::from_micros(round % 50 * 40));
+                // The change meets the read at another moment in each round.
+                (0..round % 50 * 20).for_each(|_| std::thread::yield_now());
                 flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}))
             });
             let mut events = Events::after(flows.api(), &id, "last-event-id: 1\r\n");

@@ -64,9 +64,8 @@ impl Applier<'_> {
         envelope: &Envelope,
         event: &Event,
     ) -> Result<Answer, EngineError> {
-        let &Envelope {
-            ref request, now, ..
-        } = envelope;
+        let request = &envelope.request;
+        let now = envelope.now;
         let started = reported_start(&cached.workflow, request);
         let ready_before = cached.workflow.newly_ready().len();
         let candidates = self.observed_jobs(&cached.workflow, event, now);

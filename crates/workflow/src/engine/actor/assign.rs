@@ -60,17 +60,6 @@ pub(super) fn by_priority(graph: &Graph, jobs: &[JobIndex]) -> Vec<JobIndex> {
     sorted
 }
 
-fn job_offer(graph: &Graph, workflow: WorkflowId, job: JobIndex) -> JobOffer<'_> {
-    let definition = &graph.jobs[job.index()];
-    JobOffer {
-        queue: &definition.queue,
-        handler: &definition.handler,
-        priority: definition.priority,
-        workflow,
-        job,
-    }
-}
-
 impl Applier<'_> {
     /// Leases jobs that became ready since the last write to workers that wait at this server. Each
     /// worker gets one job before any gets another.
@@ -131,5 +120,16 @@ impl Applier<'_> {
             && self.context.queues.has_waiting_claims()
             && cached.workflow.meta().status == Status::Running
             && self.context.store_health.is_healthy()
+    }
+}
+
+fn job_offer(graph: &Graph, workflow: WorkflowId, job: JobIndex) -> JobOffer<'_> {
+    let definition = &graph.jobs[job.index()];
+    JobOffer {
+        queue: &definition.queue,
+        handler: &definition.handler,
+        priority: definition.priority,
+        workflow,
+        job,
     }
 }

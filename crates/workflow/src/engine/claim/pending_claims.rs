@@ -41,10 +41,6 @@ impl<'a> PendingClaims<'a> {
         self.dequeued.extend(self.queues.dequeue(request, missing));
     }
 
-    pub(super) fn add(&mut self, dequeued: Vec<DequeuedJob>) {
-        self.dequeued.extend(dequeued);
-    }
-
     /// Requeues the jobs that `keep` excludes. Jobs behind its end are kept.
     pub(in crate::engine) fn requeue_unless(&mut self, keep: &[bool]) {
         let queues = self.queues;

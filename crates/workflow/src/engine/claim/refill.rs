@@ -336,7 +336,7 @@ fn scans_after(after: &BTreeMap<Partition, Vec<(usize, Row)>>) -> Vec<(Partition
         .collect()
 }
 
-/// Number of rows that are read of each further lane, in each of this number of partitions.
+/// Maximum number of rows that are read of a further lane in one of `partitions` partitions.
 fn rows_per_lane(partitions: u16) -> usize {
     (MAX_ROWS_PER_LANE / usize::from(partitions)).max(MIN_ROWS_PER_LANE)
 }

@@ -58,7 +58,7 @@ impl Engine {
         if !incomplete.is_empty() {
             self.refill_in(&incomplete, &self.sampled_remote_partitions(), REFRESH_ROWS)
                 .await?;
-            dequeued.add(self.queues().dequeue(request, limit));
+            dequeued.fill(request, limit);
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Engine {
                 .await?
             };
             // This includes local jobs that have become ready in the meantime.
-            dequeued.add(self.queues().dequeue(request, limit));
+            dequeued.fill(request, limit);
             if reserved == 0 || !dequeued.jobs().is_empty() {
                 break;
             }

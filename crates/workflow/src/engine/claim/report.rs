@@ -83,25 +83,6 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
         .collect()
 }
 
-/// Returns the requests of reports. Jobs that a report makes ready are leased with `claim`.
-fn report_requests(
-    reports: Vec<Report>,
-    claim: Option<&Arc<ClaimOnReport>>,
-) -> Vec<(WorkflowId, Request)> {
-    let mut seen = HashSet::new();
-    let request = |Report { lease, outcome }| {
-        let request = Request::Report {
-            job: lease.job,
-            token: lease.token,
-            outcome,
-            // Such jobs are leased once, even if the call has the report twice.
-            claim: claim.filter(|_| seen.insert(lease)).cloned(),
-        };
-        (lease.workflow, request)
-    };
-    reports.into_iter().map(request).collect()
-}
-
 impl Engine {
     /// Applies reports, independently of each other, and leases more jobs to the worker: first
     /// those that its reports made ready, which do not enter the queue, then others. Jobs that the
@@ -120,7 +101,7 @@ impl Engine {
         Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
-        let leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+        let reported_leases: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
         let claim_on_report =
             next_claim.map(|(claim, _)| Arc::new(ClaimOnReport::for_reports(claim, &reports)));
         let mut leased = Vec::new();
@@ -128,7 +109,7 @@ impl Engine {
             .send_reports(reports, claim_on_report.as_ref(), &mut leased, now)
             .await;
         for throttled in throttled {
-            let accepted = leases
+            let accepted = reported_leases
                 .iter()
                 .zip(&reported)
                 .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
@@ -142,7 +123,7 @@ impl Engine {
         (reported, leases)
     }
 
-    /// Applies reports. Adds the jobs that they make ready, and that `claim` leases, to `leased`.
+    /// Applies reports. Jobs that they make ready and that `claim` leases are added to `leased`.
     async fn send_reports(
         &self,
         reports: Vec<Report>,
@@ -150,7 +131,7 @@ impl Engine {
         leased: &mut Vec<(WorkflowId, LeasedJob)>,
         now: Timestamp,
     ) -> Vec<Result<ReportAnswer, EngineError>> {
-        let not_begun: Vec<(LeaseRef, bool)> = reports
+        let leases: Vec<(LeaseRef, bool)> = reports
             .iter()
             .map(|report| (report.lease, report.outcome == Outcome::NotBegun))
             .collect();
@@ -163,7 +144,7 @@ impl Engine {
             self.resolve_charge(lease, not_begun, answer.as_ref());
             answer
         };
-        not_begun.into_iter().zip(answers).map(resolve).collect()
+        leases.into_iter().zip(answers).map(resolve).collect()
     }
 
     /// Returns the jobs that the reports made ready, and others up to the limit of the claim.
@@ -245,4 +226,23 @@ impl Engine {
         };
         permits.into_iter().map(answer).collect()
     }
+}
+
+/// Returns the requests of reports. Jobs that a report makes ready are leased with `claim`.
+fn report_requests(
+    reports: Vec<Report>,
+    claim: Option<&Arc<ClaimOnReport>>,
+) -> Vec<(WorkflowId, Request)> {
+    let mut seen = HashSet::new();
+    let request = |Report { lease, outcome }| {
+        let request = Request::Report {
+            job: lease.job,
+            token: lease.token,
+            outcome,
+            // Such jobs are leased once, even if the call has the report twice.
+            claim: claim.filter(|_| seen.insert(lease)).cloned(),
+        };
+        (lease.workflow, request)
+    };
+    reports.into_iter().map(request).collect()
 }

@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::model::Timestamp;
 use crate::queue::Paused;
-use crate::store::{Broadcast, Register};
+use crate::store::Register;
 
 /// Queues of a page when all queues are read.
 const PAGE_QUEUES: usize = 1_000;
@@ -155,9 +155,7 @@ impl Engine {
             .set_entry(Register::Queues, name, Some(paused.value()))
             .await?;
         self.queues().set_paused(name, paused);
-        self.store()
-            .broadcast(self.server_id(), Broadcast::Queues)
-            .await;
+        self.broadcast_change().await;
         // The refill wakes waiting workers. If it fails, the next sweep does it.
         let _later = self.refill(&self.queues().queues_to_refill()).await;
         Ok(())

@@ -20,8 +20,11 @@ pub(crate) fn assign_partitions(partitions: u16, servers: &[ServerId]) -> Vec<Se
     for (_, partition, server) in claims {
         let server = Some(server);
         let at = usize::from(partition);
+        if assigned[at].is_some() {
+            continue;
+        }
         let own = assigned.iter().filter(|&&owner| owner == server).count();
-        if assigned[at].is_none() && own < max_partitions {
+        if own < max_partitions {
             assigned[at] = server;
         }
     }

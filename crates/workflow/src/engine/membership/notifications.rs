@@ -103,9 +103,7 @@ impl Engine {
     /// Announces to the other servers a change that is not of one workflow, such as a pause of a
     /// queue. The announcement may be lost.
     pub async fn broadcast_change(&self) {
-        self.store()
-            .broadcast(self.server_id(), Broadcast::Queues)
-            .await;
+        self.broadcast(Broadcast::Queues).await;
     }
 
     /// Waits for such an announcement of another server. Only one task at a time may wait.

@@ -127,10 +127,10 @@ impl Engine {
 
     /// The workflows whose interrupted writes are to be completed now.
     fn due_partial_writes(&self, scope: SweepScope, now: Timestamp) -> Vec<WorkflowId> {
-        let troubles = &self.core.context.store_health;
+        let store_health = &self.core.context.store_health;
         let mut due = Vec::new();
         for (partition, actor) in self.store().all_partitions().zip(&self.core.actors) {
-            let max_workflows = scope.max_workflows(troubles, partition, StoreOperation::Write);
+            let max_workflows = scope.max_workflows(store_health, partition, StoreOperation::Write);
             due.extend(actor.partial_writes.due(now, max_workflows));
         }
         due

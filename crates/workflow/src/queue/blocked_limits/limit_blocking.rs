@@ -62,7 +62,7 @@ impl QueueCache {
                 .filter(|group| blocked_limits.first_blocked(&group.limit_names).is_none());
             let keys = runnable.filter_map(|group| {
                 Some((
-                    group.lane_keys().next()?.0,
+                    group.lane_keys().next()?,
                     Arc::clone(group.limits.as_ref()?),
                 ))
             });

@@ -14,42 +14,6 @@ const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);
 /// Time for which a queue counts as busy after a request of a worker.
 const BUSY_TTL: Duration = Duration::from_secs(2);
 
-/// Whether a worker requested jobs of a queue lately.
-fn is_busy(queue: &Queue, now: Timestamp) -> bool {
-    queue
-        .last_requested_at
-        .is_some_and(|at| now.since(at) <= BUSY_TTL)
-}
-
-/// Whether a worker may want new jobs of this priority at once.
-fn wants_new_jobs(queue: &mut Queue, priority: u8, now: Timestamp) -> bool {
-    let first = queue.ready_jobs.first_unlimited();
-    let is_urgent = priority > 0 && first.is_none_or(|first| first.priority() < priority);
-    !queue.paused && ((is_urgent && is_busy(queue, now)) || queue.has_waiters())
-}
-
-/// Returns what is to be read of a queue, or of one lane of it, if a worker may want the new jobs.
-/// Marks it as incomplete if not.
-fn wanted_refill(
-    name: &str,
-    queue: &mut Queue,
-    priority: u8,
-    lane: Option<LaneKey>,
-    now: Timestamp,
-) -> Option<RefillTarget> {
-    if wants_new_jobs(queue, priority, now) {
-        return Some(RefillTarget {
-            queue: name.to_owned(),
-            lanes: lane.map(|lane| vec![lane]),
-        });
-    }
-    match lane {
-        Some(lane) => queue.mark_lane_incomplete_everywhere(&lane),
-        None => queue.mark_incomplete(),
-    }
-    None
-}
-
 impl QueueCache {
     /// Records that a worker waits.
     pub(crate) fn record_wait(&self) {
@@ -140,4 +104,40 @@ impl QueueCache {
         self.claim_announced.fetch_or(!busy.is_empty(), Relaxed);
         busy
     }
+}
+
+/// Whether a worker requested jobs of a queue lately.
+fn is_busy(queue: &Queue, now: Timestamp) -> bool {
+    queue
+        .last_requested_at
+        .is_some_and(|at| now.since(at) <= BUSY_TTL)
+}
+
+/// Whether a worker may want new jobs of this priority at once.
+fn wants_new_jobs(queue: &mut Queue, priority: u8, now: Timestamp) -> bool {
+    let first = queue.ready_jobs.first_unlimited();
+    let is_urgent = priority > 0 && first.is_none_or(|first| first.priority() < priority);
+    !queue.paused && ((is_urgent && is_busy(queue, now)) || queue.has_waiters())
+}
+
+/// Returns what is to be read of a queue, or of one lane of it, if a worker may want the new jobs.
+/// Marks it as incomplete if not.
+fn wanted_refill(
+    name: &str,
+    queue: &mut Queue,
+    priority: u8,
+    lane: Option<LaneKey>,
+    now: Timestamp,
+) -> Option<RefillTarget> {
+    if wants_new_jobs(queue, priority, now) {
+        return Some(RefillTarget {
+            queue: name.to_owned(),
+            lanes: lane.map(|lane| vec![lane]),
+        });
+    }
+    match lane {
+        Some(lane) => queue.mark_lane_incomplete_everywhere(&lane),
+        None => queue.mark_incomplete(),
+    }
+    None
 }

@@ -22,12 +22,14 @@ impl ReadyJobs {
         let was_runnable = group.blocked_by.replace(Arc::clone(limit)).is_none();
         if was_runnable {
             self.blocked += group.known;
-        }
-        for (key, lane) in group.lane_summaries() {
-            self.lanes_to_refill.remove(&key);
-            if was_runnable && lane.known > 0 {
-                self.count_runnable(&key.handler, lane.known, 0);
+            for (handler, lane) in &group.lanes {
+                self.runnable_limited
+                    .change(handler, lane.known_jobs.len(), 0);
             }
+        }
+        let lanes: Vec<LaneKey> = group.lane_keys().collect();
+        for key in lanes {
+            self.lanes_to_refill.remove(&key);
             if self.blocked > MAX_KNOWN_JOBS {
                 self.change(&key, |lane| {
                     lane.forget_after(MIN_KNOWN_JOBS_PER_LANE, local_partitions)
@@ -39,10 +41,7 @@ impl ReadyJobs {
     /// Returns the lanes whose jobs are blocked by a limit.
     pub(in crate::queue) fn blocked_lanes(&self) -> HashSet<LaneKey> {
         let blocked = self.limited.values().filter(|group| group.is_blocked());
-        blocked
-            .flat_map(LimitGroup::lane_keys)
-            .map(|(key, _)| key)
-            .collect()
+        blocked.flat_map(LimitGroup::lane_keys).collect()
     }
 
     /// Unblocks a key. Returns the number of its known jobs.
@@ -63,12 +62,11 @@ impl ReadyJobs {
         if group.is_dispatchable() {
             self.dispatch_order.insert(group.dispatch_entry());
         }
-        for (key, lane) in group.lane_summaries() {
-            if lane.known > 0 {
-                self.count_runnable(&key.handler, 0, lane.known);
-            }
+        for (handler, lane) in &group.lanes {
+            let lane = lane.summary();
+            self.runnable_limited.change(handler, 0, lane.known);
             if lane.needs_refill {
-                self.lanes_to_refill.insert(key);
+                self.lanes_to_refill.insert(group.lane_key(handler));
             }
         }
         known

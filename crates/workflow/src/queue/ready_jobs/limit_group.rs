@@ -116,21 +116,15 @@ impl LimitGroup {
         Some((result, before, after))
     }
 
-    /// The lanes, copied, so that the owner of the group can be changed for each.
-    pub(super) fn lane_summaries(&self) -> Vec<(LaneKey, LaneSummary)> {
-        self.lane_keys()
-            .map(|(key, lane)| (key, lane.summary()))
-            .collect()
-    }
-
-    pub(crate) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
-        let key = |handler| LaneKey {
+    pub(super) fn lane_key(&self, handler: &Arc<str>) -> LaneKey {
+        LaneKey {
             limits: Arc::clone(&self.key),
             handler: Arc::clone(handler),
-        };
-        self.lanes
-            .iter()
-            .map(move |(handler, lane)| (key(handler), lane))
+        }
+    }
+
+    pub(crate) fn lane_keys(&self) -> impl Iterator<Item = LaneKey> {
+        self.lanes.keys().map(|handler| self.lane_key(handler))
     }
 
     pub(super) fn is_idle(&self) -> bool {

@@ -64,16 +64,6 @@ pub(crate) enum PartitionScope {
     All,
 }
 
-/// Whether the store is known to have no other jobs of a queue in `scope`.
-fn is_complete(queue: &Queue, scope: PartitionScope, mode: ClaimMode, now: Timestamp) -> bool {
-    match scope {
-        PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
-        PartitionScope::All => {
-            queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
-        }
-    }
-}
-
 impl QueueCache {
     /// Maximum number of quarantined rows of one partition that the last reads of these queues
     /// skipped.
@@ -197,5 +187,15 @@ impl QueueCache {
             }
         }
         waited_for
+    }
+}
+
+/// Whether the store is known to have no other jobs of a queue in `scope`.
+fn is_complete(queue: &Queue, scope: PartitionScope, mode: ClaimMode, now: Timestamp) -> bool {
+    match scope {
+        PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
+        PartitionScope::All => {
+            queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
+        }
     }
 }

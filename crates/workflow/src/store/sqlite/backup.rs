@@ -11,15 +11,6 @@ use super::file;
 use super::write::space::can_shrink;
 use crate::codec::StoreError;
 
-fn open_source(from: &Path) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source =
-        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
-    source.busy_timeout(file::LOCK_TIMEOUT)?;
-    file::ensure_own_file(&source, from)?;
-    Ok(source)
-}
-
 /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of
 /// the copy in bytes. Servers may write during the copy. `to` has the complete copy, or does not
 /// exist.
@@ -42,6 +33,15 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
             _ => error.into(),
         })?;
     part.link_to(to).map_err(failed)
+}
+
+fn open_source(from: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let source =
+        Connection::open_with_flags(from, flags).map_err(|error| file::open_failed(from, error))?;
+    source.busy_timeout(file::LOCK_TIMEOUT)?;
+    file::ensure_own_file(&source, from)?;
+    Ok(source)
 }
 
 /// A copy that is not complete. Dropping it removes its file.

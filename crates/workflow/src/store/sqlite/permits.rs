@@ -197,12 +197,10 @@ fn list(
     let found = many(connection, sql, bounds, |row| {
         Ok((row.get::<_, String>(0)?, timestamp(row.get(1)?)))
     })?;
-    let holder = |(lease, until): (String, Timestamp)| match lease.parse() {
-        Ok(lease) => Ok((lease, until)),
-        Err(error) => Err(StoreError::corrupt(
-            "a holder",
-            InvalidId::to_string(&error),
-        )),
+    let corrupt = |error: InvalidId| StoreError::corrupt("a holder", error.to_string());
+    let holder = |(lease, until): (String, Timestamp)| {
+        let lease = lease.parse().map_err(corrupt)?;
+        Ok::<_, StoreError>((lease, until))
     };
     Ok(PermitHolders {
         number: number.unwrap_or_default(),

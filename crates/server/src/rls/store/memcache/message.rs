@@ -69,8 +69,8 @@ fn is_answer(question: &[u8], message: &[u8]) -> bool {
             .is_some_and(|echoed| echoed.eq_ignore_ascii_case(&question[HEADER_BYTES..]))
 }
 
-/// Hosts and ports of the SRV records among `count` records from `at` on. None if a record is
-/// invalid.
+/// Hosts and ports of the SRV records among `count` records from `at` on. `None` if a record
+/// is invalid.
 fn records(message: &[u8], mut at: usize, count: u16) -> Option<Vec<(String, u16)>> {
     let mut found = Vec::new();
     for _ in 0..count {

@@ -93,22 +93,6 @@ fn request_due(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit
     batch.unit().repeatable("ZRANGE", &[args, limit].concat());
 }
 
-/// The depth of each prefix, whose positions are given, among these rows.
-fn count_rows(rows: Vec<Row>, places: &HashMap<&[u8], usize>) -> Vec<Depth> {
-    let mut depths: Vec<Depth> = vec![(0, None); places.len()];
-    for row in rows {
-        let zero = row.iter().position(|&byte| byte == 0);
-        let queue = zero.map_or(&row[..], |zero| &row[..=zero]);
-        let prefixes = [queue, lane_prefix(&row)].into_iter();
-        for &place in prefixes.filter_map(|prefix| places.get(prefix)) {
-            let (number, first) = &mut depths[place];
-            *number += 1;
-            first.get_or_insert_with(|| row.clone());
-        }
-    }
-    depths
-}
-
 impl RedisStore {
     pub(crate) async fn ready(
         &self,
@@ -356,4 +340,20 @@ impl RedisStore {
             page_rows *= 2;
         }
     }
+}
+
+/// The depth of each prefix, whose positions are given, among these rows.
+fn count_rows(rows: Vec<Row>, places: &HashMap<&[u8], usize>) -> Vec<Depth> {
+    let mut depths: Vec<Depth> = vec![(0, None); places.len()];
+    for row in rows {
+        let zero = row.iter().position(|&byte| byte == 0);
+        let queue = zero.map_or(&row[..], |zero| &row[..=zero]);
+        let prefixes = [queue, lane_prefix(&row)].into_iter();
+        for &place in prefixes.filter_map(|prefix| places.get(prefix)) {
+            let (number, first) = &mut depths[place];
+            *number += 1;
+            first.get_or_insert_with(|| row.clone());
+        }
+    }
+    depths
 }

@@ -37,14 +37,6 @@ fn decode_batch(outcome: &Outcome) -> Vec<Option<Stored>> {
     states.iter().zip(graphs).map(stored).collect()
 }
 
-/// The positions of the small workflows of each partition.
-fn small_by_partition(ids: &[WorkflowId]) -> BTreeMap<Partition, Vec<usize>> {
-    let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
-    let small = (0..ids.len()).filter(|&at| ids[at].is_small());
-    small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
-    groups
-}
-
 impl RedisStore {
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         // If another server has created the store anew with other partitions, both use different
@@ -270,4 +262,12 @@ impl RedisStore {
             .map(|id| reply::id(id))
             .transpose()
     }
+}
+
+/// The positions of the small workflows of each partition.
+fn small_by_partition(ids: &[WorkflowId]) -> BTreeMap<Partition, Vec<usize>> {
+    let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
+    let small = (0..ids.len()).filter(|&at| ids[at].is_small());
+    small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
+    groups
 }
