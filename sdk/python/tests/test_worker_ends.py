@@ -299,7 +299,8 @@ def test_a_worker_that_stops_half_way_spends_no_units_without_a_call(tmp_path: p
         worker.prints("no more jobs are taken")
         (tmp_path / "go").write_text("")
         assert worker.process.wait(20) == 0
-        assert len(calls.read_text().splitlines()) == 200
+        # Some that were taken ahead may begin before their process knows that the worker stops.
+        assert 200 <= len(calls.read_text().splitlines()) < 600
         next_one = Worker(server, tmp_path, "--concurrency", "1")
         until(lambda: server.count("succeeded") == 600, "all units are used", 60)
         assert len(set(calls.read_text().splitlines())) == len(calls.read_text().splitlines()) == 600
