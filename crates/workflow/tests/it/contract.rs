@@ -31,6 +31,7 @@ macro_rules! contract {
                 jobs_are_put_and_kept
                 a_key_belongs_to_one_workflow_of_a_partition
                 a_delete_removes_all_that_belongs_to_a_workflow
+                a_delete_leaves_the_key_of_another_workflow
                 results_are_put_replaced_and_dropped
             }
             contract! { @ $open, rows:

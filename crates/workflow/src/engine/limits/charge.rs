@@ -289,7 +289,7 @@ impl Charge {
                 self.block_limit(job, &answer.limit, block, release_count);
             }
         }
-        self.engine.release_later(unknown);
+        self.engine.release_after_failure(unknown);
         for (charge, number) in granted.into_iter().enumerate() {
             self.truncate(charge, number);
         }

@@ -113,6 +113,18 @@ impl Engine {
         }
     }
 
+    /// Releases permits in the background that the store may have granted although it failed. It
+    /// pauses first, because a release lets waiting claims acquire again.
+    pub(super) fn release_after_failure(&self, permits: Vec<(String, LeaseRef)>) {
+        if !permits.is_empty() {
+            let engine = self.clone();
+            self.spawn(async move {
+                tokio::time::sleep(RETRY_AFTER).await;
+                engine.release(&permits).await;
+            });
+        }
+    }
+
     /// Releases permits, with retries while the store fails. A permit that is not released stays
     /// taken until its lease would have ended.
     async fn release(&self, permits: &[(String, LeaseRef)]) {

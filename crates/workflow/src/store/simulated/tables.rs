@@ -237,7 +237,10 @@ impl SimulatedTables {
         change_rows(&mut self.ready, partition, &removal(&delete.ready));
         change_rows(&mut self.index, partition, &removal(&delete.index));
         if let Some(key) = &delete.idempotency_key {
-            self.keys.remove(&(partition, key.clone()));
+            let key = (partition, key.clone());
+            if self.keys.get(&key) == Some(&id) {
+                self.keys.remove(&key);
+            }
         }
     }
 }

@@ -322,6 +322,26 @@ pub(crate) async fn a_key_belongs_to_one_workflow_of_a_partition(store: Store) {
     );
 }
 
+/// A workflow whose claim of a key was refused took the key away from the other one.
+pub(crate) async fn a_delete_leaves_the_key_of_another_workflow(store: Store) {
+    let (owner, other) = (id(1, 0), id(2, 0));
+    let with_key = Put {
+        creation: Some(birth(Some("key"))),
+        ..Put::default()
+    };
+    done(&store, create(owner, with_key)).await;
+    done(&store, create(other, Put::default())).await;
+    let removal = Delete {
+        idempotency_key: Some("key".to_owned()),
+        ..Delete::default()
+    };
+    done(&store, delete(other, "first", removal)).await;
+    assert_eq!(
+        store.workflow_by_key(Partition(0), "key").await,
+        Ok(Some(owner))
+    );
+}
+
 pub(crate) async fn a_delete_removes_all_that_belongs_to_a_workflow(store: Store) {
     let id = id(1, 2);
     done(&store, create(id, everything(id))).await;

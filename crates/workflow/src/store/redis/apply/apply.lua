@@ -23,7 +23,8 @@
 --         then, if other servers are to be notified, the command to publish, the channel and the
 --           message.
 --         Packed is a cmsgpack array of integers. Keys and changes count from 1.
---         Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM.
+--         Commands are 1 HSET, 2 HDEL, 3 UNLINK, 4 ZADD, 5 ZREM. With an argument, UNLINK removes
+--         a string only if it has this value.
 -- Redis may stop the script half way, for lack of memory or of a permission. Then superfluous rows
 -- may exist, but none is missing: operations that add come first, then the states, which decide,
 -- then operations that remove.
@@ -161,10 +162,13 @@ for _ = adds + 1, all do
   local command, key, count = plan[operation], keys[plan[operation + 1]], plan[operation + 2]
   if not (refused and refused[plan[operation + 3]]) then
     if command == 3 then
-      call('UNLINK', key)
-    end
-    for from = at + 1, at + count, 4000 do
-      call(command == 5 and 'ZREM' or 'HDEL', key, unpack(argv, from, math.min(from + 3999, at + count)))
+      if count == 0 or call('GET', key) == argv[at + 1] then
+        call('UNLINK', key)
+      end
+    else
+      for from = at + 1, at + count, 4000 do
+        call(command == 5 and 'ZREM' or 'HDEL', key, unpack(argv, from, math.min(from + 3999, at + count)))
+      end
     end
   end
   at, operation = at + count, operation + width

@@ -145,12 +145,13 @@ impl<'a> ScriptCall<'a> {
         // The script removes the state itself, last.
         let parts =
             [WorkflowKey::Graph, WorkflowKey::Results].map(|part| keys.workflow_key(*id, part));
-        let claimed = delete
-            .idempotency_key
-            .as_ref()
-            .map(|name| keys.idempotency(id.partition(), name));
-        for key in parts.into_iter().chain(claimed) {
+        for key in parts {
             self.add_single(Opcode::Remove, key, []);
+        }
+        if let Some(name) = &delete.idempotency_key {
+            // Another workflow may have claimed the key, if the claim of this one was refused.
+            let key = keys.idempotency(id.partition(), name);
+            self.add_single(Opcode::Remove, key, [ScriptArg::Text(id.to_string())]);
         }
         self.remove_rows(Set::Ready, &delete.ready);
         self.remove_rows(Set::Index, &delete.index);

@@ -111,7 +111,9 @@ impl<'c> WorkflowStatements<'c> {
             put_result: statement("INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)"),
             drop_result: statement("DELETE FROM result WHERE id = ?1 AND field = ?2"),
             put_key: statement("INSERT INTO idempotency VALUES (?1, ?2, ?3)"),
-            drop_key: statement("DELETE FROM idempotency WHERE partition = ?1 AND key = ?2"),
+            drop_key: statement(
+                "DELETE FROM idempotency WHERE partition = ?1 AND key = ?2 AND id = ?3",
+            ),
             drop_all: [
                 statement("DELETE FROM workflow WHERE id = ?1"),
                 statement("DELETE FROM graph WHERE id = ?1"),
@@ -356,7 +358,7 @@ impl<'c> WorkflowStatements<'c> {
         )?;
         self.index.remove(partition, &delete.index, None)?;
         if let Some(key) = &delete.idempotency_key {
-            self.drop_key.run(params![partition.0, key])?;
+            self.drop_key.run(params![partition.0, key, at.id()])?;
         }
         Ok(Applied::Done)
     }
