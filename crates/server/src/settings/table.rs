@@ -119,25 +119,25 @@ sections! {
     "Tidegate" {
         /// Threads that serve calls, and as many that serve workflows, each with its own connections to Redis. 0: one per available core. Lower it to leave cores to other programs.
         TIDEGATE_CORES: Integer("cores"), "0";
-        /// The longest time that a call waits for the store. A shorter deadline of the client takes precedence, and so does a shorter REDIS_TIMEOUT. A single Redis that is silent is waited for as long, at least a second; then calls are refused at once.
+        /// Maximum time that a call waits for the store. A shorter deadline of the client or a shorter REDIS_TIMEOUT takes precedence. Calls wait as long for a silent single Redis, at least a second; after that they are refused at once.
         TIDEGATE_CALL_TIMEOUT: Duration, "1s";
         /// A file with a value for REDIS_AUTH, read again at every connect. Use it for passwords and tokens that change. Takes precedence over REDIS_AUTH.
         TIDEGATE_REDIS_AUTH_FILE: Path, "";
-        /// The name that certificates of Redis and of its sentinels must have, at every address. Not set: the host that is dialled. Set it where a cluster announces addresses and all its certificates have one name ([deploy.md](deploy.md#security)). Holds for REDIS_URL and REDIS_PERSECOND_URL, and has no effect without TLS.
+        /// Name that certificates of Redis and its sentinels must have, at every address. Not set: the host of the connection. Set it if a cluster announces addresses and its certificates have one name ([deploy.md](deploy.md#security)). Has no effect without TLS.
         TIDEGATE_REDIS_TLS_SERVER_NAME: Text, "";
-        /// Where servers are dialled whose announced addresses cannot be reached or are not in their certificates: `announced=dialled,..`, each `host:port` or a host alone, which keeps the port. Holds for addresses that nodes of a cluster and sentinels name, not for those in REDIS_URL and REDIS_PERSECOND_URL.
+        /// Other addresses for servers that a cluster or a sentinel announces: `announced=connect,..`, each `host:port` or a host alone, which keeps the port. Does not apply to REDIS_URL and REDIS_PERSECOND_URL themselves.
         TIDEGATE_REDIS_ADDRESS_MAP: List, "";
-        /// Memory for counters without Redis. 1M or more. A counter with a key of 40 bytes takes about 90 bytes, so 128M hold about 1,400,000: needed are as many as all limits together have different values in one window. When it is full, some counters are dropped and begin again from zero (docs/guarantees.md says which), and a warning is logged.
+        /// Memory for counters without Redis, 1M or more. A counter with a key of 40 bytes takes about 90 bytes: 128M hold about 1,400,000. When it is full, some counters begin again from zero (docs/guarantees.md), and a warning is logged.
         TIDEGATE_COUNTER_MEMORY: Bytes, "128M";
         /// The highest number of counters without Redis. 0: as many as TIDEGATE_COUNTER_MEMORY has room for.
         TIDEGATE_MAX_KEYS: Integer("keys"), "0";
-        /// The highest number of names of limits in metrics. Further names, and unknown domains beyond this number or 1,000, are counted together under `_overflow`. Limits of the configuration always have their names, and count. 0: no other names.
+        /// Maximum number of names of limits in metrics. Other names, and unknown domains beyond this number or 1,000, are counted together as `_overflow`. Limits of the configuration always have their names. 0: no other names.
         TIDEGATE_MAX_METRIC_KEYS: Integer("names"), "100000";
         /// The highest number of descriptors of a request, 1 or more, each with 16 entries on average. A larger request is refused with INVALID_ARGUMENT before it is decoded. Envoy sends a few.
         TIDEGATE_MAX_DESCRIPTORS: Integer("descriptors"), "1000";
-        /// The highest number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files: gRPC gets half of what the hard limit (`ulimit -H -n`) leaves, the HTTP port and the API a quarter each. Where fewer may be open, it is lower, and a warning says so. When it is reached, connections without a request are closed for new ones.
+        /// Maximum number of connections to each of the gRPC port, the HTTP port and the API, from 1 to 1,000,000. 10,000 need about 41,000 open files; if the hard limit (`ulimit -H -n`) allows fewer, the number is lower, and a warning says so. At the maximum, connections without a request are closed for new ones.
         TIDEGATE_MAX_CONNECTIONS: Integer("connections"), "10000";
-        /// After a signal to stop: how long calls and new connections are still taken while health says NOT_SERVING. It must be longer than your load balancers need to notice ([deploy.md](deploy.md#graceful-shutdown)). A second signal ends it, and after SIGINT (Ctrl-C) it ends as soon as no client is connected to the gRPC and the HTTP port.
+        /// Time after a signal to stop in which calls and new connections are still served while health says NOT_SERVING. It must be longer than your load balancers need to notice ([deploy.md](deploy.md#graceful-shutdown)). A second signal ends it. After SIGINT (Ctrl-C) it also ends when no client is connected.
         TIDEGATE_DRAIN_DELAY: Duration, "10s";
         /// Set by systemd for a unit of `Type=notify`, and by no other program: the socket at which the server says that it serves, loads its configuration again, or is about to stop.
         NOTIFY_SOCKET: Path, "";
@@ -145,9 +145,9 @@ sections! {
         TIDEGATE_DRAIN_TIMEOUT: Duration, "10s";
     }
     "Workflows" {
-        /// Address and port of the HTTP API under `/v1`. Port 0 lets the system choose. An empty value turns the API and workflows off. When the default is taken, that is a warning, and workflows are off until it is free. An address given here is shared while an old process drains, as the other ports are, if workflows are in Redis; when it is taken, it ends the start.
+        /// Address and port of the HTTP API under `/v1`. Port 0: the system chooses. Empty: no API and no workflows. If the default is taken, the server warns, and waits for it. An address given here is shared with a draining process if workflows are in Redis; otherwise a taken address ends the start.
         TIDEGATE_HTTP_ADDR: Text, "127.0.0.1:7070";
-        /// The Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them when it ends ([python.md](python.md#tests)). Set it to keep counters in a Redis that may lose them, and workflows in one that keeps them.
+        /// Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them at its end ([python.md](python.md#tests)). Set it if the Redis of the counters is not durable.
         TIDEGATE_STORE_URL: Url, "".unset("the Redis of REDIS_URL, else `file`");
         /// A clock that tests move, for workflows and counters ([python.md](python.md#tests)). A mistake unless both are in memory and TIDEGATE_HTTP_ADDR is an address of this machine alone.
         TIDEGATE_TEST_CLOCK: Boolean, "false";
@@ -169,11 +169,11 @@ sections! {
         TIDEGATE_STORE_TIMEOUT: Duration, "10s".unset(TIMEOUT_UNSET);
         #[doc = "What the names of all keys of workflows in Redis begin with: 1 to 64 ASCII letters, digits and `: . _ - /`. Give each environment its own when several share one Redis. A store keeps its keys: with another prefix, it is not found."]
         TIDEGATE_STORE_PREFIX: Text, "tg:";
-        /// Folder for workflows when they are in a file. The first call of the API creates it. Only one server may use it at a time; while it cannot be used, limits are served and calls of the API are answered with 503.
+        /// Folder of the workflows' file. The first call of the API creates it. Only one server can use it at a time. If it cannot be used, calls of the API get 503, and limits are served.
         TIDEGATE_DATA_DIR: Path, "./tidegate-data";
-        /// Number of partitions of a new store of workflows: a power of two from 1 to 256. At most this many nodes of a cluster share the work, and at most this many threads of a server. An existing store keeps its number.
+        /// Number of partitions of a new store of workflows: a power of two from 1 to 256. It limits the nodes of a cluster and the threads of a server that share the work. An existing store keeps its number.
         TIDEGATE_PARTITIONS: Integer("partitions"), "16".unset("`16` in Redis, `4` in a file");
-        /// When a call of the API that writes to Redis is acknowledged. `primary`: when the primary has it; a failover may lose it. `replicas:N`, N from 1 to 16: when N replicas have it, too. When fewer answer in time, the call is answered with 503: it may have taken place, and can be repeated with the same key or lease. A call takes longer by a round trip between primary and replica. Has no effect on a file.
+        /// When a change through the API is acknowledged. `primary`: when the primary has it; a failover may lose it. `replicas:N`, N from 1 to 16: when N replicas have it. If fewer answer in time, the answer is 503: the change may have taken place, and can be repeated with the same key or lease. Costs a round trip to the replicas. Has no effect on a file.
         TIDEGATE_ACKNOWLEDGED_BY: Text, "primary";
         /// How long ended workflows are kept, unless they say so themselves. Cancelled workflows count as failed. One time span holds for both; `forever` keeps them.
         TIDEGATE_RETENTION: Retention, "succeeded=7d,failed=30d";
@@ -225,7 +225,7 @@ sections! {
         GRPC_MAX_CONNECTION_AGE_GRACE: Duration, "1h";
         /// Use TLS on the gRPC port or socket, with HTTP/2 (ALPN `h2`), versions 1.2 and 1.3. Needs a certificate and its key.
         GRPC_SERVER_USE_TLS: Boolean, "false";
-        /// File with the certificate chain of the gRPC port, PEM, its own certificate first. It and the files below are read again within 2 s when they change; files that do not fit together are a warning, and the old ones stay. They may be in different folders.
+        /// File with the certificate chain of the gRPC port, PEM, its own certificate first. Changed files are read again within 2 s. If they do not fit together, a warning is logged, and the old ones stay.
         GRPC_SERVER_TLS_CERT: Path, "";
         /// File with the key of that certificate, PEM, without a passphrase.
         GRPC_SERVER_TLS_KEY: Path, "";
@@ -235,9 +235,9 @@ sections! {
         GRPC_CLIENT_TLS_SAN: Text, "";
     }
     "Logging" {
-        /// The least severe level that is logged. Logs go to standard error. `debug` includes a line for each decision, with the keys of its descriptors and without their values; `trace` adds a line for each frame of HTTP/2.
+        /// Lowest level that is logged, on standard error. `debug` adds a line for each decision, with the keys of its descriptors and without values; `trace` a line for each HTTP/2 frame.
         LOG_LEVEL: LEVELS, "WARN";
-        /// `json` writes one JSON object a line, with `@timestamp`, `@message` and `level`, and nothing to standard output. Every other value writes plain text. Mistakes in settings, which end the start, are plain text in any case.
+        /// `json` writes one JSON object a line, with `@timestamp`, `@message` and `level`. Every other value writes plain text. Mistakes in settings, which end the start, are plain text in any case.
         LOG_FORMAT: Text, "text";
     }
     "Configuration" {
@@ -287,7 +287,7 @@ sections! {
         XDS_CLIENT_BACKOFF_JITTER: Boolean, "true";
         /// The largest message that is taken from the management server. 0: 4 MiB.
         XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES: Integer("bytes"), "0";
-        /// After how long a silence the management server is asked whether it is there, by a ping of HTTP/2. Without an answer for 20 s, or as long as this if that is less, the connection is given up. Servers in Go close connections with more than one ping in 5 minutes, unless they are configured otherwise. 0: never. A host that is gone is noticed after about a minute in any case, by TCP.
+        /// Silence after which the management server gets an HTTP/2 ping. Without an answer for 20 s, or for this time if it is less, the connection is closed. Servers in Go close connections with more than one ping in 5 minutes by default. 0: no pings; TCP notices a lost host after about a minute.
         TIDEGATE_XDS_PING: Duration, "5m10s";
     }
     "Metrics" {
@@ -297,7 +297,7 @@ sections! {
         PROMETHEUS_ADDR: Text, ":9090";
         /// Path for Prometheus. It is checked only when USE_PROMETHEUS is true.
         PROMETHEUS_PATH: Text, "/metrics";
-        /// File that maps the names of `/stats` to names and labels of Prometheus, in the form of statsd_exporter ([metrics.md](metrics.md#a-mapping-file)). Read once at start, when USE_PROMETHEUS is true. Not set: the names and labels of envoyproxy/ratelimit.
+        /// File that maps names of `/stats` to names and labels of Prometheus, as statsd_exporter does ([metrics.md](metrics.md#a-mapping-file)). Read once at start if USE_PROMETHEUS is true. Not set: names and labels of envoyproxy/ratelimit.
         PROMETHEUS_MAPPER_YAML: Path, "";
         /// Observe response times in milliseconds, under the same name and bounds. For old dashboards.
         PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS: Boolean, "false";
@@ -317,7 +317,7 @@ sections! {
         STATS_FLUSH_INTERVAL: Duration, "10s";
         /// Send metrics to DogStatsD, with tags and events ([metrics.md](metrics.md#statsd-and-dogstatsd)).
         USE_DOG_STATSD: Boolean, "false";
-        /// Names of rules that change names for DogStatsD, in the order in which they are tried. The rule `x` is in `DOG_STATSD_MOGRIFIER_X_PATTERN` (a regular expression), `DOG_STATSD_MOGRIFIER_X_NAME` (the new name) and `DOG_STATSD_MOGRIFIER_X_TAGS` (a map); `$1` is what the first group matched.
+        /// Names of the rules that rename metrics for DogStatsD, in the order in which they are tried. The rule `x` is in `DOG_STATSD_MOGRIFIER_X_PATTERN` (regular expression), `DOG_STATSD_MOGRIFIER_X_NAME` (new name) and `DOG_STATSD_MOGRIFIER_X_TAGS` (map); `$1` is the first group.
         USE_DOG_STATSD_MOGRIFIERS: List, "";
         #[doc = "The same under a deprecated name."]
         DOG_STATSD_MOGRIFIERS: List, "";
@@ -367,9 +367,9 @@ sections! {
         REDIS_POOL_SIZE: Integer("connections"), "10".unset(POOL_UNSET);
         /// The longest wait for a connection and for an answer. Workflows wait as long for a single Redis that is silent, at least a second.
         REDIS_TIMEOUT: Duration, "10s".unset(TIMEOUT_UNSET);
-        /// Be unhealthy while Redis does not answer: when no PING was answered for 3 to 6 s after the first that failed, which is about 5 to 9 s after Redis stopped. Each server chooses its own time.
+        /// Report unhealthy while Redis does not answer: about 5 to 9 s after Redis stopped.
         REDIS_HEALTH_CHECK_ACTIVE_CONNECTION: Boolean, "false";
-        /// Connect anew when Redis answers that it is a replica (READONLY), so that an address that follows the primary leads to it. Tidegate does so whatever is set, also for limits per second, and sends the command again.
+        /// Connect again when Redis answers that it is a replica (READONLY), so that an address that follows the primary leads to it. Tidegate always does so, and sends the command again.
         REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR: Boolean, "false";
         /// Wait after the first attempt at start. It doubles with each attempt.
         REDIS_STARTUP_INITIAL_INTERVAL: Duration, "1s";
@@ -429,7 +429,7 @@ sections! {
     "Memcached" {
         /// Addresses of the servers, `host:port,host:port,..`, or paths of Unix sockets. Their order decides where counters are, so it is the same for all that share them.
         MEMCACHE_HOST_PORT: List, "";
-        /// In place of these, a name in DNS, `_service._proto.name`, that has a SRV record for each server. They are used in the order of their names and ports. The start fails when DNS does not know the name.
+        /// Instead of addresses: a DNS name `_service._proto.name` with an SRV record for each server, used in the order of names and ports. The start fails if DNS does not know the name.
         MEMCACHE_SRV: Text, "";
         /// Wait between two look-ups of that name. A look-up that fails changes nothing. 0: it is looked up at start only.
         MEMCACHE_SRV_REFRESH: Duration, "0";
@@ -459,7 +459,7 @@ sections! {
         TRACING_SERVICE_INSTANCE_ID: Text, "".unset("a random UUID");
         /// How traces are sent: as protobuf over HTTP/1.1, or by gRPC.
         TRACING_EXPORTER_PROTOCOL: Choice(&["http", "grpc"]), "http";
-        /// Share of calls that are traced, from 0 to 1, when their caller has not decided. Where the headers of a call say whether it is sampled (`traceparent`, `b3` or `x-b3-*`), that holds. Each traced call costs about as much as a decision more: use a small share under load. Attempts of jobs are traced when the creation of their workflow was.
+        /// Share of calls that are traced, from 0 to 1. If the headers of a call (`traceparent`, `b3`, `x-b3-*`) decide, they count. A traced call costs about twice as much. Attempts of jobs are traced if the creation of their workflow was.
         TRACING_SAMPLING_RATE: Float, "1";
         /// Address of the collector, such as `http://collector:4318` or `https://collector:4317`. For HTTP, `/v1/traces` is put after its path. For gRPC it may be `host:port`, which is with TLS unless OTEL_EXPORTER_OTLP_INSECURE is true.
         OTEL_EXPORTER_OTLP_ENDPOINT: Url, "".unset("`http://localhost:4318`, or `http://localhost:4317` for gRPC");

@@ -11,22 +11,20 @@ use crate::settings::read::environment;
 const HEAD: &str = "\
 # Settings
 
-Every setting is an environment variable. The server reads all of them once, at start. Names, defaults and syntax are those of
-envoyproxy/ratelimit, with two exceptions that let a fresh start work: without `REDIS_URL`, counters are kept in memory and
-workflows in a file; and `USE_STATSD` is off unless it is set. Names that begin with `TIDEGATE_` are Tidegate's own.
+Every setting is an environment variable, which the server reads once, at start. Names, defaults and syntax are those of
+envoyproxy/ratelimit, but a fresh start works: without `REDIS_URL`, counters are in memory and workflows in a file, and
+`USE_STATSD` is off. Names that begin with `TIDEGATE_` are Tidegate's own.
 
-Started under the name `ratelimit`, as by a link `/bin/ratelimit`, the defaults of envoyproxy/ratelimit hold: `USE_STATSD=true`,
+Under the name `ratelimit`, as by a link `/bin/ratelimit`, the defaults of envoyproxy/ratelimit hold: `USE_STATSD=true`,
 `REDIS_URL=/var/run/nutcracker/ratelimit.sock` unless counters are in memcached, `REDIS_PERSECOND_URL=/var/run/nutcracker/ratelimitpersecond.sock`
 with `REDIS_PERSECOND`, and `RUNTIME_ROOT=/srv/runtime_data/current`, which must exist. Workflows are off unless `TIDEGATE_HTTP_ADDR`
-is set. How many connections to Redis there are, and how long one may take to open, stays as below.
+is set. Number and timeout of connections to Redis stay as below.
 
-`tidegate settings` prints the value of every setting. A `#` in front of a variable says that it is not
-set, and the line shows its default. The command also lists every mistake, as the server does at start, and then ends with code
-64. A name that looks like a misspelt setting, such as `REDIS_ULR`, is a warning there and in the server's log. An unknown
-name that begins with `TIDEGATE_` is a mistake.
+`tidegate settings` prints each setting with its value, or, after a `#`, its default. It lists all mistakes, and then ends with
+code 64. An unknown name that begins with `TIDEGATE_` is a mistake; another misspelt name, such as `REDIS_ULR`, is a warning.
 
-A time span is written as `150ms`, `10s` or `1h30m`, and a retention also as `7d`. A list is written as `a,b`, and a map as
-`name:value,other:value`. A number, boolean or time span that is set but empty is a mistake.
+A time span is `150ms`, `10s` or `1h30m`, a retention also `7d`. A list is `a,b`, a map `name:value,other:value`. A number,
+boolean or time span that is set but empty is a mistake.
 
 The column *support* says what this version does with a setting:
 
