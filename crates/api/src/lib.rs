@@ -130,8 +130,8 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
 
 /// Answers a request by the handler of its route.
 ///
-/// The future is boxed because it has 10 KB, and the layers around a handler move it several times.
-/// Its type is erased, so that what contains it is compiled without all handlers.
+/// The future is boxed, because the layers around a handler move it several times. Its type is
+/// erased, so that what contains it is compiled without all handlers.
 fn answer<'a>(
     api: &'a AppState,
     id: &'a RequestId,

@@ -35,10 +35,11 @@ macro_rules! routes {
             has_parameters: !<[&str]>::is_empty(&[$(stringify!($parameter)),*]),
         }),*];
 
-        /// Answers a request by the handler of its route.
+        /// Answers a request by the handler of its route. Each future is boxed by itself: a call
+        /// moves the future of its own handler, and not one that has room for the largest.
         pub(crate) async fn dispatch(ask: &RequestContext<'_>) -> HandlerResult {
             match OPERATIONS[ask.matched.index] {
-                $(Operation::$operation => $($handler)::+(ask $(, $argument)?).await,)*
+                $(Operation::$operation => Box::pin($($handler)::+(ask $(, $argument)?)).await,)*
             }
         }
 
