@@ -91,20 +91,18 @@ pub(crate) async fn follow(
     let feed = request.api.follow(id).0;
     let versions = feed.subscribe_coalesced();
     let version = engine.workflow_meta(id).await?.version;
-    let has_missed = |version: u64| {
-        let last = last_version.as_ref();
-        last.is_some_and(|last| *last != version.to_string())
+    let read = async |version: u64| {
+        let since = match &last_version {
+            Some(last) if *last != version.to_string() => ReaderPosition::FromStart,
+            _ => ReaderPosition::LatestOnly,
+        };
+        with_read_timeout(feed.update(&engine, id, version, &since)).await
     };
-    let mut since = match has_missed(version) {
-        true => ReaderPosition::FromStart,
-        false => ReaderPosition::LatestOnly,
-    };
-    let mut update = with_read_timeout(feed.update(&engine, id, version, &since)).await?;
-    // The workflow may have changed after its version was read.
-    if !has_missed(version) && has_missed(update.state.version) {
-        since = ReaderPosition::FromStart;
-        let version = update.state.version;
-        update = with_read_timeout(feed.update(&engine, id, version, &since)).await?;
+    let mut update = read(version).await?;
+    let latest = update.state.version;
+    // If the workflow changed after its version was read, the reader may lack jobs.
+    if latest != version {
+        update = read(latest).await?;
     }
     let drain = request.api.hooks.drain.clone();
     let stream = WorkflowStream {

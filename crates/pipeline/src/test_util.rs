@@ -173,6 +173,20 @@ impl RedisServer {
         run_commands(self.port, command).expect("the server answers")
     }
 
+    /// Number of commands that the server has run, with this one.
+    ///
+    /// # Panics
+    /// Panics if the server does not answer.
+    #[must_use]
+    pub fn commands_processed(&self) -> u64 {
+        let stats = self.raw("INFO stats");
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_commands_processed:"));
+        let count = line.and_then(|count| count.trim().parse().ok());
+        count.expect("the statistics have the number")
+    }
+
     /// Records every command the server runs from here on.
     ///
     /// # Panics

@@ -50,9 +50,9 @@ impl Sentinels {
         })
     }
 
-    /// Queries all sentinels at once. The primary is the server that more than half of them name.
-    /// Without such a majority, it is the server that most of those name that answer within a
-    /// second. In both cases the server must say that it is a primary.
+    /// Finds the primary: the server that more than half of the sentinels name. Without such a
+    /// majority, it is the server that most of those name that answer within a second. In both
+    /// cases the server must say that it is a primary.
     ///
     /// # Errors
     /// No primary is known. The text has the answers of the sentinels and of the servers that they
@@ -61,6 +61,32 @@ impl Sentinels {
         self: &Arc<Self>,
         context: &Arc<ClientContext>,
     ) -> Result<View, String> {
+        let (mut named, mut failures) = self.named_primaries(context).await;
+        if !named.is_empty() {
+            // Enough sentinels answered, so only the reasons against their primary matter.
+            failures = QueryFailures::default();
+        }
+        named.sort_by_key(|named| Reverse(named.sentinels));
+        for NamedPrimary { address, .. } in named {
+            match check_primary(&address, context).await {
+                Ok(()) => {
+                    return Ok(View {
+                        ranges: vec![(0..=(SLOTS - 1) as u16, address)],
+                        cluster_epoch: None,
+                    });
+                }
+                Err(reason) => failures.add(&format_args!("the primary {address}"), &reason),
+            }
+        }
+        Err(failures.to_string())
+    }
+
+    /// Queries all sentinels at once. Returns the servers that they name, or only the one that more
+    /// than half of them name, and the reasons of sentinels that name none.
+    async fn named_primaries(
+        self: &Arc<Self>,
+        context: &Arc<ClientContext>,
+    ) -> (Vec<NamedPrimary>, QueryFailures) {
         let mut queries = JoinSet::new();
         for sentinel in &self.addresses {
             queries.spawn(
@@ -101,23 +127,7 @@ impl Sentinels {
                 break;
             }
         }
-        if !named.is_empty() {
-            // Enough sentinels answered, so only the reasons against their primary matter.
-            failures = QueryFailures::default();
-        }
-        named.sort_by_key(|named| Reverse(named.sentinels));
-        for NamedPrimary { address, .. } in named {
-            match check_primary(&address, context).await {
-                Ok(()) => {
-                    return Ok(View {
-                        ranges: vec![(0..=(SLOTS - 1) as u16, address)],
-                        cluster_epoch: None,
-                    });
-                }
-                Err(reason) => failures.add(&format_args!("the primary {address}"), &reason),
-            }
-        }
-        Err(failures.to_string())
+        (named, failures)
     }
 
     /// Queries one sentinel for the address of the primary. The error is the reason for no address.

@@ -249,20 +249,13 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
         "{:?}",
         engine.store_failures()
     );
-    let commands = || {
-        let stats = redis.raw("INFO stats");
-        let line = stats
-            .lines()
-            .find_map(|line| line.strip_prefix("total_commands_processed:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
-    let before = commands();
+    let before = redis.commands_processed();
     for turn in 0..100 {
         engine.sweep_working(at(70 + turn)).await.unwrap();
         probe_all(&engine).await;
         assert_eq!(engine.store_failures().len(), 4);
     }
-    let each = (commands() - before) / 100;
+    let each = (redis.commands_processed() - before) / 100;
     assert!(each < 150, "{each} commands for 4 probes");
     assert!(redis.raw("ACL SETUSER default +hset").contains("OK"));
     probe_all(&engine).await;

@@ -170,14 +170,6 @@ fn a_server_that_is_frozen_holds_nothing_up_and_harms_nothing() {
     assert_eq!(counts["by_status"]["succeeded"], JOBS);
 }
 
-fn commands(redis: &RedisServer) -> u64 {
-    let stats = redis.raw("INFO stats");
-    let line = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("total_commands_processed:"));
-    line.unwrap().trim().parse().unwrap()
-}
-
 /// A worker waits at each of them.
 #[test]
 fn idle_servers_ask_redis_little() {
@@ -201,10 +193,11 @@ fn idle_servers_ask_redis_little() {
     };
     let workers: Vec<_> = servers.iter().map(work).collect();
     park_timeout(Duration::from_secs(3));
-    let (begin, before) = (Instant::now(), commands(&redis));
+    let (begin, before) = (Instant::now(), redis.commands_processed());
     park_timeout(SPAN);
-    let each =
-        (commands(&redis) - before) as f64 / begin.elapsed().as_secs_f64() / servers.len() as f64;
+    let each = (redis.commands_processed() - before) as f64
+        / begin.elapsed().as_secs_f64()
+        / servers.len() as f64;
     // One of them reads the overrides of limits.
     assert!(each <= 6.5, "{each} commands a second for each server");
     create(&servers[0], "idle", "0s");

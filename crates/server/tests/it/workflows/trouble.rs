@@ -6,7 +6,6 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tidegate_pipeline::test_util::RedisServer;
 
 use super::{ask, found, redis, workflow};
 use crate::operate::process::Process;
@@ -62,14 +61,6 @@ fn cpu(process: &Process) -> Duration {
         .collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
     Duration::from_millis(ticks * 10)
-}
-
-fn commands(redis: &RedisServer) -> u64 {
-    let stats = redis.raw("INFO stats");
-    let line = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("total_commands_processed:"));
-    line.unwrap().trim().parse().unwrap()
 }
 
 /// The time until readiness is as wanted.
@@ -194,7 +185,7 @@ fn leases_that_end_while_redis_refuses_writes_cost_little() {
             "+OK\r\n"
         );
     };
-    let (asked, core) = refused(&process, api, switch, || commands(&redis));
+    let (asked, core) = refused(&process, api, switch, || redis.commands_processed());
     println!(
         "{asked:.0} commands a second, {:.1} % of a core",
         core * 100.0
