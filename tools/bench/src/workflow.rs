@@ -73,7 +73,7 @@ impl Scenario for Workflow {
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
         let jobs = self.executed;
         match self.name() {
-            "servers" => Ok(vec![servers::measure(options, &self.servers, jobs).await?]),
+            "servers" => servers::measure(options, &self.servers, jobs).await,
             "python" => Ok(vec![python::measure(options, jobs).await?]),
             "limits" => Ok(vec![
                 limits::cost(options, jobs).await?,
@@ -97,14 +97,15 @@ impl Workflow {
         // Idle servers are measured for some time, which a small run does not have.
         let is_whole = workflows >= WHOLE_RUN;
         let numbers: &[usize] = if is_whole { &SERVERS } else { &[] };
-        Ok(vec![
+        let mut tables = vec![
             creation,
             execution,
             large::measure(options, self.many_parents).await?,
             listing::measure(options, self.workflows, self.pages).await?,
             recovery::measure(options).await?,
-            servers::measure(options, numbers, workflows).await?,
-        ])
+        ];
+        tables.extend(servers::measure(options, numbers, workflows).await?);
+        Ok(tables)
     }
 }
 

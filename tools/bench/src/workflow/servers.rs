@@ -1,6 +1,7 @@
 //! Measures several servers on one Redis: their total cost, how soon a worker at one of them gets a
 //! job that another made ready, and their commands to Redis while idle.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,6 +21,10 @@ use crate::scenario::RunOptions;
 const TIMED_JOBS: usize = 300;
 /// Number of workflows of one call.
 const WORKFLOWS_PER_REQUEST: usize = 100;
+/// Connections that create a backlog at one server, and the number of workflows of one of their
+/// calls: few, so that the server may keep them in its own partitions.
+const BACKLOG_CONNECTIONS: usize = 16;
+const BACKLOG_BATCH: usize = 8;
 /// Duration of the measurement of idle servers.
 const IDLE_TIME: Duration = Duration::from_secs(12);
 /// Maximum wait until the servers know each other.
@@ -29,6 +34,8 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 struct ServerGroup {
     redis: RedisServer,
     servers: Vec<Server>,
+    /// Conflicts of all servers when they were last read.
+    last_conflicts: Cell<f64>,
 }
 
 /// The total cost of all servers so far.
@@ -43,8 +50,9 @@ pub(super) async fn measure(
     options: &RunOptions,
     numbers: &[usize],
     workflows: usize,
-) -> Result<Table> {
+) -> Result<Vec<Table>> {
     let mut table = Table::new("servers", &["servers"]);
+    let mut backlog = Table::new("backlog", &["servers", "workers"]);
     let program = options.program()?;
     for _ in options.rounds("servers") {
         for number in numbers {
@@ -56,13 +64,21 @@ pub(super) async fn measure(
             let idle = group.idle().await?;
             group.work(&mut row, workflows).await?;
             group.pick_up(&mut row).await?;
+            if *number > 1 {
+                let apis = group.apis();
+                let last = &apis[number - 1..];
+                let mut row = backlog.row(&[number, &"at another server"]);
+                group.work_off_backlog(&mut row, workflows, last).await?;
+                let mut row = backlog.row(&[number, &"at all"]);
+                group.work_off_backlog(&mut row, workflows, &apis).await?;
+            }
             let each = |total: f64| total / IDLE_TIME.as_secs_f64() / *number as f64;
             row.add("idle: commands/s and server", 1, each(idle.commands as f64));
             let core_percent = each(100.0 * idle.servers.as_secs_f64());
             row.add("core and server, %", 3, core_percent);
         }
     }
-    Ok(table)
+    Ok(vec![table, backlog])
 }
 
 impl ServerGroup {
@@ -76,7 +92,11 @@ impl ServerGroup {
         for _ in 0..number {
             servers.push(Server::start(program, &environment).await?);
         }
-        let group = Self { redis, servers };
+        let group = Self {
+            redis,
+            servers,
+            last_conflicts: Cell::default(),
+        };
         group.wait_until_discovered().await?;
         Ok(group)
     }
@@ -147,15 +167,55 @@ impl ServerGroup {
             api.create_many(&graphs::pair("now"), WORKFLOWS_PER_REQUEST)
                 .await?;
         }
-        let took = run_all_jobs(&self.apis(), count * 2).await?;
-        let jobs = (count * 2) as f64;
+        self.run_jobs(row, count * 2, &self.apis(), before).await?;
+        apis[0].check_succeeded("bench", count).await
+    }
+
+    /// Measures workers of which most are at other servers than the one that made all jobs.
+    async fn work_off_backlog(
+        &self,
+        row: &mut RowFigures<'_>,
+        workflows: usize,
+        workers_at: &[SocketAddr],
+    ) -> Result<()> {
+        let calls = workflows.div_ceil(BACKLOG_CONNECTIONS * BACKLOG_BATCH);
+        let mut tasks = JoinSet::new();
+        for _ in 0..BACKLOG_CONNECTIONS {
+            let mut api = ApiClient::connect(self.servers[0].api).await?;
+            tasks.spawn(async move {
+                for _ in 0..calls {
+                    api.create_many(&graphs::pair("now"), BACKLOG_BATCH).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        let jobs = 2 * calls * BACKLOG_CONNECTIONS * BACKLOG_BATCH;
+        self.run_jobs(row, jobs, workers_at, self.totals()?).await
+    }
+
+    /// Runs workers at these servers until they have done all jobs.
+    async fn run_jobs(
+        &self,
+        row: &mut RowFigures<'_>,
+        jobs: usize,
+        workers_at: &[SocketAddr],
+        before: GroupTotals,
+    ) -> Result<()> {
+        let conflicts = self.last_conflicts.get();
+        let took = run_all_jobs(workers_at, jobs).await?;
+        let jobs = jobs as f64;
         let spent = self.totals()?.since(before);
         row.add("no-op jobs/s", 0, jobs / took.as_secs_f64());
         row.add("Redis commands/job", 2, spent.commands as f64 / jobs);
         let micros = micros(spent.redis + spent.servers);
         row.add("CPU of all, us/job", 1, micros / jobs);
-        row.add("conflicts/job", 4, self.conflicts().await? / jobs);
-        apis[0].check_succeeded("bench", count).await
+        let all = self.conflicts().await?;
+        self.last_conflicts.set(all);
+        row.add("conflicts/job", 4, (all - conflicts) / jobs);
+        Ok(())
     }
 
     /// Returns the number of changes that were repeated because another server was first. The
