@@ -2,7 +2,6 @@
 
 pub(crate) mod blocked_limits;
 pub(crate) mod cache;
-mod contention;
 mod dequeue;
 pub(crate) mod partitions;
 mod quarantine;
@@ -15,7 +14,6 @@ mod waiting;
 pub(crate) use blocked_limits::LimitBlock;
 pub use cache::{ClaimMode, Paused};
 pub(crate) use cache::{PartitionScope, QueueCache, RefillTarget};
-pub(crate) use contention::Contention;
 pub(crate) use dequeue::ExcludedJobs;
 pub(crate) use partitions::LocalPartitions;
 pub(crate) use ready_jobs::LaneKey;
@@ -23,7 +21,6 @@ pub(crate) use refill::{LanesRead, PartitionRows, RefillRows};
 pub(crate) use waiting::{JobOffer, ReservedWorker, WaitingClaim};
 
 use blocked_limits::{BlockedLimits, UnblockPosition};
-use contention::RecentClaims;
 use quarantine::Quarantine;
 use queue::{Queue, Waiter};
 use ready_jobs::{KeyMemory, LimitGroup, PassChange, ReadyJobs};

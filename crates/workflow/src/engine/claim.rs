@@ -4,9 +4,8 @@ pub(crate) mod claimed;
 mod inputs;
 pub(crate) mod leases;
 pub(crate) mod notes;
-pub(crate) mod pending_claims;
+pub(in crate::engine) mod pending_leases;
 mod refill;
-mod remote;
 pub(crate) mod report;
 #[cfg(feature = "test-util")]
 mod test_util;
@@ -16,29 +15,39 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::leases::LeasedBatch;
-use self::pending_claims::PendingClaims;
+use self::pending_leases::PendingLeases;
 use super::Engine;
-use super::actor::answer::{Answer, LeasedJob};
-use super::actor::request::Request;
+use super::actor::answer::LeasedJob;
 use super::context::error::EngineError;
 use crate::codec::StoreError;
-use crate::machine::Lease;
 use crate::model::workflow_state::WorkerName;
 use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
-use crate::queue::cache::{DequeueRequest, DequeuedJob};
+use crate::queue::cache::DequeueRequest;
 use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, WaitingClaim};
 
-/// Number of ready rows that are read of each partition if no job is known.
+/// Number of ready rows that are read of each own partition if too few jobs are known.
 const REFILL_ROWS: usize = 512;
-/// Number of ready rows that are read of each partition after other servers claimed the known jobs:
-/// enough to find the next ones.
+/// Number of ready rows that are read of each partition if its first jobs are enough.
 pub(super) const REFRESH_ROWS: usize = 64;
-/// Maximum number of reads in one claim after such refusals. Each refusal means that another server
-/// got jobs, so the servers together make progress.
-const MAX_REFRESHES: usize = 8;
-/// Maximum number of attempts in one claim after limits had no capacity. Each attempt blocks more
-/// keys.
+/// Maximum number of refusals after which a claim tries again. After most of them another server has
+/// jobs, so the servers together make progress.
+const MAX_REFUSALS: usize = 8;
+/// Maximum number of denials after which a claim tries again. Each blocks more limits.
 const MAX_DENIALS: usize = 64;
+/// Number of partitions of other servers that are tried before all of them.
+const FEW_PARTITIONS: usize = 3;
+
+/// Partitions in which a claim looks for jobs: one reach after the other, until there are some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Reach {
+    /// The partitions that are assigned to this server.
+    Own,
+    /// A few of the others at random, so that servers without jobs do not compete for the same
+    /// ones.
+    Few,
+    /// All partitions that are assigned to other servers.
+    Others,
+}
 
 /// Clock of one call. A call may wait for the store for long, and what a limiter answers then
 /// counts from the current time.
@@ -100,224 +109,159 @@ impl Engine {
         now: Timestamp,
     ) -> Result<LeasedBatch, EngineError> {
         Ok(LeasedBatch::from_leased(
-            self.claim_with_retries(claim, &ExcludedJobs::from_leases(except), mode, now)
+            self.claim_jobs(claim, &ExcludedJobs::from_leases(except), mode, now)
                 .await?,
         ))
     }
 
-    /// Leases jobs. If other servers have leased the known ones, reads the store until there are
-    /// jobs or the store has none.
-    async fn claim_with_retries(
+    /// Leases ready jobs to a worker: all steps of that, in their order (ARCHITECTURE.md, "How
+    /// servers hand out jobs").
+    async fn claim_jobs(
         &self,
         claim: &Claim,
         except: &ExcludedJobs,
         mode: ClaimMode,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, LeasedJob)>, EngineError> {
-        self.queues().unblock_due(now);
         let clock = CallClock::new(now);
-        let mut refreshed = 0;
-        let mut denied = 0;
-        loop {
-            let attempt = self.try_claim(claim, except, mode, clock).await?;
-            match attempt {
-                ClaimAttempt { leased, .. } if !leased.is_empty() => return Ok(leased),
-                ClaimAttempt {
-                    refused: 0,
-                    denied: 0,
-                    ..
-                } => return Ok(Vec::new()),
-                // The exhausted limits are blocked now, so the next attempt gets jobs of other
-                // keys.
-                ClaimAttempt { refused: 0, .. } if denied < MAX_DENIALS => {
-                    denied += 1;
-                    if denied > 1 {
-                        self.block_next_keys(&claim.queues, denied, clock).await;
-                    }
+        self.queues().unblock_due(now);
+        let mut refusals = 0;
+        let mut denials = 0;
+        while refusals <= MAX_REFUSALS && denials <= MAX_DENIALS {
+            // 1. Take jobs that this server knows, or else reads from the store.
+            let pending = self.find_jobs(claim, except, mode).await?;
+            if pending.jobs.is_empty() {
+                break;
+            }
+            // 2. Acquire the permits and units of their limits, and then write their leases. A
+            // limit denies jobs; the store refuses leases if another server was first.
+            let attempt = pending.lease(claim, clock).await?;
+            if !attempt.leased.is_empty() {
+                return Ok(attempt.leased);
+            }
+            // 3. Try others. The refused jobs are forgotten by now. The jobs that were read with
+            // them are probably gone, too, so these are read again although some are known. Denied
+            // jobs wait until their limit has capacity.
+            if attempt.refused > 0 {
+                refusals += 1;
+                let queues = &claim.queues;
+                self.read_unknown(queues, Reach::Own, ClaimMode::Immediate, REFRESH_ROWS)
+                    .await?;
+            } else if attempt.denied > 0 {
+                denials += 1;
+                if denials > 1 {
+                    self.block_next_keys(&claim.queues, denials, clock).await;
                 }
-                _ if refreshed < MAX_REFRESHES => {
-                    refreshed += 1;
-                    self.refresh_queues(&claim.queues).await?;
-                }
-                _ => return Ok(Vec::new()),
+            } else {
+                break;
             }
         }
+        Ok(Vec::new())
     }
 
-    /// Reads those queues again of which jobs were refused. Remote partitions are read only when
-    /// they are needed.
-    async fn refresh_queues(&self, queues: &[String]) -> Result<(), StoreError> {
-        let (scope, partitions) = if self.queues().has_remote_partitions() {
-            (PartitionScope::Local, self.local_partitions())
-        } else {
-            (PartitionScope::All, self.store().all_partitions().collect())
-        };
-        let incomplete = self
-            .queues()
-            .incomplete(queues, scope, ClaimMode::Immediate);
-        self.refill_in(&incomplete, &partitions, REFRESH_ROWS)
-            .await?;
-        Ok(())
-    }
-
-    /// Dequeues jobs, acquires the units of their limits, and leases them.
-    async fn try_claim(
+    /// Takes known jobs. Lanes without known jobs are read before. If there are too few jobs, reads
+    /// the own partitions, and without any job a few others and then the rest.
+    async fn find_jobs(
         &self,
         claim: &Claim,
         except: &ExcludedJobs,
         mode: ClaimMode,
-        clock: CallClock,
-    ) -> Result<ClaimAttempt, EngineError> {
-        let dequeued = self.dequeue(claim, except, mode).await?;
-        // A claim that does not wait has just read the remote partitions itself.
-        let waits = dequeued.jobs().is_empty() && mode == ClaimMode::LongPoll;
+    ) -> Result<PendingLeases, StoreError> {
+        let request = DequeueRequest {
+            queues: &claim.queues,
+            handlers: claim.handlers.as_deref(),
+            except,
+        };
+        let empty_lanes = self.queues().lanes_to_refill(&claim.queues);
+        if !empty_lanes.is_empty() {
+            self.refill_in(&empty_lanes, &self.partitions_in(Reach::Own), REFILL_ROWS)
+                .await?;
+        }
+        // If a read below fails or the caller leaves, dropping this returns the jobs to their
+        // queues.
+        let mut pending = PendingLeases::new(self.clone());
+        pending.fill(request, claim.limit);
+        for reach in [Reach::Own, Reach::Few, Reach::Others] {
+            // Jobs of other servers are left to them while there are any here.
+            let (enough, row_limit) = match reach {
+                Reach::Own => (claim.limit, REFILL_ROWS),
+                Reach::Few | Reach::Others => (1, REFRESH_ROWS),
+            };
+            if pending.jobs.len() >= enough {
+                break;
+            }
+            if self
+                .read_unknown(&claim.queues, reach, mode, row_limit)
+                .await?
+            {
+                pending.fill(request, claim.limit);
+            }
+        }
+        // Only a claim that will wait needs the other partitions read in the background.
+        let waits = pending.jobs.is_empty() && mode == ClaimMode::LongPoll;
         let scope = if waits {
             PartitionScope::All
         } else {
             PartitionScope::Local
         };
         self.refill_in_background(&claim.queues, scope);
-        if dequeued
-            .jobs()
-            .iter()
-            .all(|dequeued| dequeued.lane.limits.is_empty())
-        {
-            return self.claim_dequeued(dequeued, claim, clock).await;
-        }
-        // Runs in its own task: if the caller leaves half way, units of limits must not stay
-        // acquired without a lease.
-        let engine = self.clone();
-        let claim = claim.clone();
-        let dequeued = dequeued.into_jobs();
-        let leasing = async move {
-            let dequeued = PendingClaims::new(engine.queues(), dequeued);
-            engine.claim_dequeued(dequeued, &claim, clock).await
-        };
-        self.core
-            .tasks
-            .spawn(leasing)
-            .await
-            .unwrap_or(Err(EngineError::Closed))
+        Ok(pending)
     }
 
-    async fn claim_dequeued(
-        &self,
-        mut dequeued: PendingClaims<'_>,
-        claim: &Claim,
-        clock: CallClock,
-    ) -> Result<ClaimAttempt, EngineError> {
-        let charge = self.charge(&mut dequeued, claim.lease, clock).await;
-        let now = clock.started_at();
-        let requests = claim_requests(dequeued.jobs(), charge.tokens(), claim, now);
-        let ids: Vec<_> = dequeued.jobs().iter().map(DequeuedJob::workflow).collect();
-        let submitted = dequeued.mark_sent();
-        let charge = charge.mark_submitted();
-        let mut answers = self.request_all(requests, now).await;
-        submitted.resolve(&answers);
-        let denied = charge.denied;
-        let was_limited = charge.has_limits();
-        charge.resolve(&mut answers);
-        let (leased, refused) = split_leased(ids.into_iter().zip(answers))?;
-        if was_limited && !leased.is_empty() {
-            // The unblock of a limit woke one worker, whatever its capacity, so the next one is
-            // woken here.
-            self.queues().wake_next_claim(&claim.queues);
-        }
-        Ok(ClaimAttempt {
-            leased,
-            refused,
-            denied,
-        })
-    }
-
-    fn local_partitions(&self) -> Vec<Partition> {
-        let membership = &self.core.context.membership;
-        membership.local_partitions.iter().collect()
-    }
-
-    /// Dequeues jobs. If too few are known, the store is read before: local partitions first, and
-    /// remote ones only if these have no job.
-    async fn dequeue(
-        &self,
-        claim: &Claim,
-        except: &ExcludedJobs,
-        mode: ClaimMode,
-    ) -> Result<PendingClaims<'_>, StoreError> {
-        let request = DequeueRequest {
-            queues: &claim.queues,
-            handlers: claim.handlers.as_deref(),
-            except,
-            caller_thread: self.caller_thread(),
-        };
-        self.refill_lanes(&claim.queues).await?;
-        // Created before the reads below: if a read fails or the caller leaves, the drop requeues
-        // the jobs.
-        let first = self.queues().dequeue(request, claim.limit);
-        let mut dequeued = PendingClaims::new(self.queues(), first);
-        if self.queues().has_remote_partitions() && dequeued.jobs().len() < claim.limit {
-            if self
-                .refill_incomplete(&claim.queues, PartitionScope::Local, mode)
-                .await?
-            {
-                dequeued.fill(request, claim.limit);
-            }
-            if dequeued.jobs().is_empty() {
-                self.claim_remote(claim.limit, request, &mut dequeued)
-                    .await?;
-            }
-            if !dequeued.jobs().is_empty() {
-                return Ok(dequeued);
-            }
-        }
-        if dequeued.jobs().len() < claim.limit
-            && self
-                .refill_incomplete(&claim.queues, PartitionScope::All, mode)
-                .await?
-        {
-            dequeued.fill(request, claim.limit);
-        }
-        Ok(dequeued)
-    }
-
-    /// Reads the next rows of those lanes of these queues that have no known jobs.
-    async fn refill_lanes(&self, queues: &[String]) -> Result<(), StoreError> {
-        let lanes = self.queues().lanes_to_refill(queues);
-        if !lanes.is_empty() {
-            self.refill_in(&lanes, &self.local_partitions(), REFILL_ROWS)
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Reads the store for those queues of which jobs of a scope may be unknown. Returns whether
-    /// there are such queues.
-    async fn refill_incomplete(
+    /// Reads the queues of which the store may have jobs that are not known here. Returns whether
+    /// there was such a queue.
+    async fn read_unknown(
         &self,
         queues: &[String],
-        scope: PartitionScope,
+        reach: Reach,
         mode: ClaimMode,
+        row_limit: usize,
     ) -> Result<bool, StoreError> {
-        let incomplete = self.queues().incomplete(queues, scope, mode);
-        if incomplete.is_empty() {
+        let is_shared = self.queues().has_remote_partitions();
+        let reach = match reach {
+            Reach::Few if !is_shared => return Ok(false),
+            // Partitions may have become own ones since these were read.
+            Reach::Others if !is_shared => Reach::Own,
+            reach => reach,
+        };
+        let unknown = match reach {
+            Reach::Own => self
+                .queues()
+                .incomplete(queues, PartitionScope::Local, mode),
+            // A queue that is being read in the background may have jobs for this claim.
+            Reach::Few => {
+                self.queues()
+                    .incomplete(queues, PartitionScope::All, ClaimMode::Immediate)
+            }
+            Reach::Others => self.queues().incomplete(queues, PartitionScope::All, mode),
+        };
+        if unknown.is_empty() {
             return Ok(false);
         }
-        let (partitions, row_limit) = match scope {
-            PartitionScope::Local => (self.local_partitions(), REFILL_ROWS),
-            // The local partitions were read before.
-            PartitionScope::All if self.queues().has_remote_partitions() => {
-                (self.remote_partitions(), REFRESH_ROWS)
-            }
-            PartitionScope::All => (self.store().all_partitions().collect(), REFILL_ROWS),
-        };
-        self.refill_for_claim(mode, &incomplete, &partitions, row_limit)
+        self.refill_for_claim(mode, &unknown, &self.partitions_in(reach), row_limit)
             .await?;
         Ok(true)
     }
 
+    /// Returns the partitions in reach.
+    pub(in crate::engine) fn partitions_in(&self, reach: Reach) -> Vec<Partition> {
+        let own = &self.core.context.membership.local_partitions;
+        let mut partitions: Vec<Partition> = self
+            .store()
+            .all_partitions()
+            .filter(|partition| own.contains(*partition) == (reach == Reach::Own))
+            .collect();
+        if reach == Reach::Few {
+            fastrand::shuffle(&mut partitions);
+            partitions.truncate(FEW_PARTITIONS);
+        }
+        partitions
+    }
+
     /// Waits until there may be jobs for [`Engine::lease_except`]. The call must precede the claim
-    /// that may find nothing, so that work that arrives in between is not missed. Jobs that become ready at this server while
-    /// the future is polled may arrive leased, by the write that makes them ready. If none is
-    /// leased, there may be some to claim.
+    /// that may find nothing, so that work that arrives in between is not missed. Jobs that become
+    /// ready at this server while the future is polled may arrive leased, by the write that makes
+    /// them ready. If none is leased, there may be some to claim.
     ///
     /// # Cancellation
     /// When the future is dropped, leased jobs are returned to their queues at once.
@@ -354,7 +298,7 @@ impl Engine {
         let limit = claim.limit.saturating_sub(leases.len());
         if limit > 0 && !leases.is_full() && self.queues().has_runnable(&claim.queues) {
             let more = self
-                .claim_with_retries(
+                .claim_jobs(
                     &Claim {
                         limit,
                         ..claim.clone()
@@ -369,64 +313,5 @@ impl Engine {
             leases.add(more.unwrap_or_default());
         }
         leases
-    }
-}
-
-/// Returns the requests that lease these jobs to the worker of a claim, with these tokens.
-fn claim_requests(
-    jobs: &[DequeuedJob],
-    tokens: &[u64],
-    claim: &Claim,
-    now: Timestamp,
-) -> Vec<(WorkflowId, Request)> {
-    let worker = WorkerName::from(claim.worker.as_str());
-    let expires = now + claim.lease;
-    let request = |(dequeued, &token): (&DequeuedJob, &u64)| {
-        let lease = Lease {
-            token,
-            worker: worker.clone(),
-            expires,
-        };
-        let job = dequeued.job();
-        (dequeued.workflow(), Request::Claim { job, lease })
-    };
-    jobs.iter().zip(tokens).map(request).collect()
-}
-
-/// Result of one attempt to claim jobs.
-struct ClaimAttempt {
-    leased: Vec<(WorkflowId, LeasedJob)>,
-    /// Number of jobs that were not ready any more.
-    refused: usize,
-    /// Number of jobs without capacity under their limits.
-    denied: usize,
-}
-
-/// Returns the leased jobs, and the number of refused ones.
-///
-/// # Errors
-/// No job was leased, and one attempt failed.
-fn split_leased(
-    answers: impl Iterator<Item = (WorkflowId, Result<Answer, EngineError>)>,
-) -> Result<(Vec<(WorkflowId, LeasedJob)>, usize), EngineError> {
-    let mut leased = Vec::new();
-    let mut refused = 0;
-    let mut failure = None;
-    for (id, answer) in answers {
-        match answer {
-            Ok(answer) => leased.extend(answer.leased.into_iter().map(|leased| (id, leased))),
-            // Another server was faster, or the job was cancelled, or its workflow cannot be read.
-            // Other jobs may still be leased.
-            Err(
-                EngineError::Refused(_)
-                | EngineError::NoWorkflow { .. }
-                | EngineError::Store(StoreError::Corrupt { .. }),
-            ) => refused += 1,
-            Err(error) => failure = Some(error),
-        }
-    }
-    match failure {
-        Some(error) if leased.is_empty() => Err(error),
-        _ => Ok((leased, refused)),
     }
 }

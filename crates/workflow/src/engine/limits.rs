@@ -3,7 +3,7 @@
 //!
 //! Charges come before leases. So a crash in between wastes units, and a limit is never exceeded.
 
-mod charge;
+pub(in crate::engine) mod charge;
 mod lookahead;
 mod permits;
 pub(crate) mod status;

@@ -178,7 +178,7 @@ impl QueueCache {
 
     /// Forgets jobs that another server claims or tries to claim. If one of them is still ready,
     /// the next read of its lane finds it.
-    pub(crate) fn on_remote_claim(&self, rows: &[Row]) {
+    pub(crate) fn forget_claimed(&self, rows: &[Row]) {
         let mut by_name = self.lock();
         for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
             if let Some(queue) = by_name.get_mut(row.queue) {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
 use super::scheduler::candidates;
 use super::{BlockedLimits, ClaimFilter, LaneKey, PassChange, Queue, QueueCache, StrideScheduler};
@@ -65,7 +64,6 @@ pub(crate) struct DequeueRequest<'a> {
     pub(crate) handlers: Option<&'a [String]>,
     /// Jobs that the worker does not get.
     pub(crate) except: &'a ExcludedJobs,
-    pub(crate) caller_thread: CallerThread<'a>,
 }
 
 /// Outcome of the claim of a job.
@@ -80,8 +78,7 @@ pub(crate) enum ClaimEnd {
 
 impl QueueCache {
     /// Dequeues at most `limit` jobs of these queues. The keys of a queue take turns. Under a key
-    /// and among queues the most urgent job goes first, among equally urgent jobs those of the
-    /// caller's thread.
+    /// and among queues the most urgent and oldest job goes first.
     pub(crate) fn dequeue(&self, request: DequeueRequest<'_>, limit: usize) -> Vec<DequeuedJob> {
         let mut by_name = self.lock();
         for name in request.queues {
@@ -120,15 +117,12 @@ impl QueueCache {
         queue.changes.record(dequeued.ready_key);
         queue.being_claimed.remove(&dequeued.ready_key);
         let partition = dequeued.workflow().partition();
-        if !self.local_partitions.contains(partition) {
-            queue.remote_claims.record(end, self.now());
-            if end == ClaimEnd::Unknown {
-                // The other jobs of the same read are probably gone, too.
-                queue.ready_jobs.change(&dequeued.lane, |lane| {
-                    lane.known_jobs.remote.clear();
-                    lane.more_rows.remote = true;
-                });
-            }
+        if end == ClaimEnd::Unknown && !self.local_partitions.contains(partition) {
+            // The other jobs of the same read are probably gone, too.
+            queue.ready_jobs.change(&dequeued.lane, |lane| {
+                lane.known_jobs.remote.clear();
+                lane.more_rows.remote = true;
+            });
         }
         if end != ClaimEnd::Leased {
             queue.mark_stale(&dequeued.lane, partition, &self.local_partitions);
@@ -243,7 +237,6 @@ fn schedulers_for<'a>(
     let filter = ClaimFilter {
         except: request.except,
         handlers: request.handlers,
-        caller_thread: request.caller_thread,
         now,
     };
     let names = request.queues;

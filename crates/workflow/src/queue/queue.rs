@@ -11,8 +11,7 @@ use super::ready_jobs::lane::{Completeness, Lane, MoreRows};
 use super::scheduler::weights::Weights;
 use super::{
     ChangeLog, Delivery, ExcludedJobs, KeyMemory, LaneKey, LocalPartitions, PartitionRows,
-    PassChange, Quarantine, ReadyJobs, RecentClaims, RefillResult, RefillRows, RefillStart,
-    WaitingClaim,
+    PassChange, Quarantine, ReadyJobs, RefillResult, RefillRows, RefillStart, WaitingClaim,
 };
 use crate::codec::{ReadyKey, ReadyRow, Row};
 use crate::model::{Partition, Timestamp};
@@ -44,8 +43,6 @@ pub(crate) struct Queue {
     pub(super) must_refill: bool,
     /// Number of rows of one partition that the last read skipped because of the quarantine.
     pub(super) skipped_rows: usize,
-    /// Outcomes of claims of remote jobs.
-    pub(super) remote_claims: RecentClaims,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +105,6 @@ impl Queue {
             last_incomplete_mark: 0,
             must_refill: false,
             skipped_rows: 0,
-            remote_claims: RecentClaims::default(),
         }
     }
 
@@ -322,12 +318,10 @@ impl Queue {
                 }
             }
         }
-        if found.may_cover_other_lanes() {
-            let mut known = self.ready_jobs.keys();
-            known.retain(|key| !found.skipped.contains(key));
-            for key in known {
-                by_lane.entry(key).or_default();
-            }
+        let mut known = self.ready_jobs.keys();
+        known.retain(|key| !found.skipped.contains(key));
+        for key in known {
+            by_lane.entry(key).or_default();
         }
         by_lane
     }

@@ -104,8 +104,6 @@ pub(crate) enum LanesRead {
     UpTo(LaneKey),
     /// These lanes.
     Only(Arc<[LaneKey]>),
-    /// No lane completely: each may have other rows.
-    Incomplete,
 }
 
 impl PartitionRows {
@@ -157,20 +155,11 @@ impl PartitionRows {
             LanesRead::All => true,
             LanesRead::UpTo(last) => (&key.handler, &key.limits) <= (&last.handler, &last.limits),
             LanesRead::Only(lanes) => lanes.contains(key),
-            LanesRead::Incomplete => false,
         }
     }
 }
 
 impl RefillRows {
-    /// Whether the read may cover lanes of which it found no row.
-    pub(super) fn may_cover_other_lanes(&self) -> bool {
-        self.partitions
-            .iter()
-            .flatten()
-            .any(|read| !matches!(read.lanes, LanesRead::Incomplete))
-    }
-
     /// Returns the rows of a lane by partition, from its rows of all partitions.
     pub(super) fn lane_results(
         &self,

@@ -9,7 +9,6 @@ use std::collections::BinaryHeap;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use super::partitions::thread_map::CallerThread;
 use super::ready_jobs::known_jobs::DispatchKey;
 use super::ready_jobs::lane::Lane;
 use super::{BlockedLimits, ExcludedJobs, LaneKey, LimitGroup, ReadyJobs};
@@ -21,7 +20,6 @@ pub(super) struct ClaimFilter<'a> {
     pub(super) except: &'a ExcludedJobs,
     /// Handlers that the worker can run. `None` if it runs all.
     pub(super) handlers: Option<&'a [String]>,
-    pub(super) caller_thread: CallerThread<'a>,
     pub(super) now: Timestamp,
 }
 
@@ -55,7 +53,7 @@ impl<'a> ClaimFilter<'a> {
         lane: &'a Lane,
     ) -> impl Iterator<Item = (DispatchKey, &'a Arc<str>)> + use<'a> {
         lane.known_jobs
-            .in_dispatch_order(self.now, self.caller_thread)
+            .in_dispatch_order(self.now)
             .filter(move |dispatch_key| self.except.allows(&dispatch_key.2))
             .map(move |dispatch_key| (dispatch_key, handler))
     }

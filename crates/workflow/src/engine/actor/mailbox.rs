@@ -15,7 +15,6 @@ use crate::engine::context::thread::EngineThread;
 use crate::engine::limits::unstarted::ChargedUnits;
 use crate::engine::{Core, Engine};
 use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
-use crate::queue::partitions::thread_map::CallerThread;
 
 impl Engine {
     /// Sends one request to the actor of its workflow, and waits for the answer.
@@ -84,11 +83,6 @@ impl Engine {
                 .for_each(|actor_task| drop(tasks.spawn(actor_task.run())));
             last.run().await;
         });
-    }
-
-    /// Returns the thread of this handle.
-    pub(crate) fn caller_thread(&self) -> CallerThread<'_> {
-        self.core.thread_map.caller_thread(self.thread)
     }
 
     /// Queues requests about workflows of one partition. Returns whether the caller must start the

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::{REFILL_ROWS, REFRESH_ROWS, remote};
+use super::{REFILL_ROWS, REFRESH_ROWS};
 use crate::codec::{Row, StoreError, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::model::Partition;
@@ -36,8 +36,6 @@ enum RefillDepth {
     Background,
     /// Only the first rows of each partition.
     First,
-    /// The rows behind the first ones of each partition.
-    PastBacklog,
 }
 
 /// Result of a refill.
@@ -45,8 +43,6 @@ enum RefillDepth {
 struct RefillSummary {
     /// Number of jobs that were not known.
     new_jobs: usize,
-    /// Number of rows that were left to their assigned servers.
-    reserved_rows: usize,
     /// Queues with lanes that were not read.
     truncated_queues: Vec<String>,
 }
@@ -160,20 +156,6 @@ impl Engine {
         }
     }
 
-    /// [`Engine::refill_in`] without the first rows of each partition, which are left to their
-    /// assigned servers. Returns the number of rows that were left.
-    pub(super) async fn refill_past_backlog(
-        &self,
-        queues: &[RefillTarget],
-        wanted: &[Partition],
-        most: usize,
-    ) -> Result<usize, StoreError> {
-        Ok(self
-            .read_ready(queues, wanted, most, RefillDepth::PastBacklog)
-            .await?
-            .reserved_rows)
-    }
-
     async fn read_ready(
         &self,
         queues: &[RefillTarget],
@@ -188,37 +170,32 @@ impl Engine {
         let guard = self.queues().begin_refill(&names);
         let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
         let mut found = self.unanswered_rows(queues, wanted);
-        let reserved_rows = self.read_rows(&query, wanted, depth, &mut found).await?;
+        self.read_rows(&query, wanted, depth, &mut found).await?;
         let truncated_queues = truncated_queues(&names, &found);
         let refilled = guard.finish(found);
         self.remove_orphan_rows(refilled.stale_rows).await;
         Ok(RefillSummary {
             new_jobs: refilled.new_jobs.len(),
-            reserved_rows,
             truncated_queues,
         })
     }
 
-    /// Reads the rows of a query in those of the wanted partitions that are readable. Returns the
-    /// number of rows that are left to their assigned servers.
+    /// Reads the rows of a query in those of the wanted partitions that are readable.
     async fn read_rows(
         &self,
         query: &RefillQuery<'_>,
         wanted: &[Partition],
         depth: RefillDepth,
         found: &mut [RefillRows],
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(), StoreError> {
         let (mut partitions, _) = self.readable_partitions();
         partitions.retain(|partition| wanted.contains(partition));
         if partitions.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
-        let reserved = self
-            .read_first_rows(query, &partitions, depth, found)
-            .await?;
+        self.read_first_rows(query, &partitions, found).await?;
         self.read_further_lanes(query, &partitions, depth, found)
-            .await?;
-        Ok(reserved)
+            .await
     }
 
     /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
@@ -238,30 +215,24 @@ impl Engine {
             .collect()
     }
 
-    /// Reads the first rows of each partition. Returns how many of them are left to their assigned
-    /// servers.
+    /// Reads the first rows of each partition.
     async fn read_first_rows(
         &self,
         query: &RefillQuery<'_>,
         partitions: &[Partition],
-        depth: RefillDepth,
         found: &mut [RefillRows],
-    ) -> Result<usize, StoreError> {
+    ) -> Result<(), StoreError> {
         let rows = self
             .store()
             .ready(&query.prefixes, query.limit, partitions)
             .await;
         let (answered, _) = self.split_answers(partitions, rows)?;
-        let mut reserved = 0;
         for (partition, rows) in answered {
-            for (mut read, found) in query.rows_by_queue(rows).into_iter().zip(&mut *found) {
-                if depth == RefillDepth::PastBacklog {
-                    reserved += leave_reserved(&mut read);
-                }
+            for (read, found) in query.rows_by_queue(rows).into_iter().zip(&mut *found) {
                 found.partitions[usize::from(partition.0)] = Some(read);
             }
         }
-        Ok(reserved)
+        Ok(())
     }
 
     /// Reads the lanes behind the first rows, call by call.
@@ -279,7 +250,7 @@ impl Engine {
                 BACKGROUND_LANES_PER_CALL,
                 MAX_LANE_CALLS * MAX_LANES_PER_CALL / BACKGROUND_LANES_PER_CALL,
             ),
-            RefillDepth::First | RefillDepth::PastBacklog => return Ok(()),
+            RefillDepth::First => return Ok(()),
         };
         for partitions in partitions.chunks(at_once) {
             for _ in 0..calls {
@@ -464,20 +435,4 @@ impl<'a> RefillQuery<'a> {
             },
         }
     }
-}
-
-/// Leaves the first rows of a read to the server of their partition. Returns their number.
-fn leave_reserved(read: &mut PartitionRows) -> usize {
-    let truncated_lanes = read
-        .rows
-        .iter()
-        .filter_map(|row| LaneKey::from_row(row))
-        .collect();
-    let (rows, reserved) = remote::rows_past_backlog(std::mem::take(&mut read.rows));
-    *read = PartitionRows {
-        rows,
-        lanes: LanesRead::Incomplete,
-        truncated_lanes,
-    };
-    reserved
 }

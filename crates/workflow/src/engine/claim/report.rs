@@ -161,7 +161,7 @@ impl Engine {
         let limit = claim_on_report.remaining.load(Relaxed);
         if limit > 0 && !leases.is_full() {
             match self
-                .claim_with_retries(
+                .claim_jobs(
                     &Claim {
                         limit,
                         ..claim.clone()

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::engine::claim::Reach;
 use crate::engine::{Context, Engine};
 use crate::model::{Partition, Timestamp};
 use crate::queue::RefillTarget;
@@ -227,7 +228,7 @@ impl<'a> NotificationLoop<'a> {
         let busy = queues.busy_queues();
         let shared = queues.has_remote_partitions();
         if !busy.is_empty() && shared {
-            let remote = self.engine.remote_partitions();
+            let remote = self.engine.partitions_in(Reach::Others);
             // The next poll finds the jobs that this one does not.
             let busy = RefillTarget::whole_queues(&busy);
             let _later = self
@@ -322,7 +323,7 @@ impl<'a> NotificationLoop<'a> {
     ) {
         let context = self.context();
         if context.membership.local_partitions.contains(partition) {
-            self.engine.queues().on_remote_claim(&taken);
+            self.engine.queues().forget_claimed(&taken);
         }
         due.into_iter()
             .for_each(|due| context.schedule_sweep(partition, due));

@@ -12,13 +12,6 @@ pub(crate) struct ThreadMap {
     thread_by_partition: Box<[AtomicU16]>,
 }
 
-/// The thread of a caller.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CallerThread<'a> {
-    map: &'a ThreadMap,
-    thread: usize,
-}
-
 impl ThreadMap {
     /// Creates a map to `threads` threads, at least one.
     pub(crate) fn new(partitions: u16, threads: usize) -> Self {
@@ -47,18 +40,6 @@ impl ThreadMap {
             thread.store(rank, Relaxed);
         }
     }
-
-    /// Returns the thread with this number, as the thread of a caller.
-    pub(crate) fn caller_thread(&self, thread: usize) -> CallerThread<'_> {
-        CallerThread { map: self, thread }
-    }
-}
-
-impl CallerThread<'_> {
-    /// Whether the actor of a partition runs on this thread.
-    pub(crate) fn runs(&self, partition: Partition) -> bool {
-        self.map.threads == 1 || self.map.thread_for(partition) == self.thread
-    }
 }
 
 #[cfg(test)]
@@ -82,11 +63,6 @@ mod tests {
                 (1, 3),
                 "{thread}"
             );
-            assert!(map.caller_thread(thread).runs(Partition(local[thread])));
         }
-        assert!(
-            ThreadMap::new(16, 1).caller_thread(7).runs(Partition(3)),
-            "with one thread all is near"
-        );
     }
 }

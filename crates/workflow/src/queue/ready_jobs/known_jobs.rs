@@ -1,23 +1,18 @@
 //! The known ready jobs of a lane: local ones, and remote ones, which their assigned servers claim
 //! first.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::codec::ReadyKey;
 use crate::model::{Partition, Timestamp};
 use crate::queue::LocalPartitions;
-use crate::queue::partitions::thread_map::CallerThread;
 
 /// Time for which a remote job is left to its assigned server: it counts as this much younger. It
 /// bounds the wait for a server without workers.
 const REMOTE_DISPATCH_DELAY: Duration = Duration::from_secs(2);
-/// Time for which a job is left to workers on the thread that serves it. Short enough to be
-/// unnoticed.
-const OTHER_THREAD_DISPATCH_DELAY: Duration = Duration::from_millis(20);
-/// Maximum number of jobs that are searched for those of the caller's thread.
-const NEAR_SCAN: usize = 512;
-/// Time for which a remote job that was read counts as still ready.
+/// Time for which a remote job that was read counts as still ready. Its assigned server claims it
+/// without a notice.
 const REMOTE_ROW_TTL: Duration = Duration::from_millis(50);
 
 /// Order of a job among all that a server may claim: inverted priority, then time since which it is
@@ -35,15 +30,6 @@ pub(crate) struct KnownJobs {
 
 fn local_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
     (u8::MAX - ready_key.priority(), ready_key.since(), ready_key)
-}
-
-/// Dispatch key of a local job that another thread serves.
-fn other_thread_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
-    (
-        u8::MAX - ready_key.priority(),
-        ready_key.since() + OTHER_THREAD_DISPATCH_DELAY,
-        ready_key,
-    )
 }
 
 fn remote_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
@@ -140,66 +126,20 @@ impl KnownJobs {
         !self.remote.is_empty() && now.since(self.read_at) > REMOTE_ROW_TTL
     }
 
-    /// Known jobs in dispatch order; jobs of other threads count as 20 ms younger, remote jobs as 2
-    /// s younger. Remote jobs that were read more than 50 ms ago are left out, unless they precede
-    /// the first local job.
-    pub(crate) fn in_dispatch_order<'a>(
-        &'a self,
-        now: Timestamp,
-        caller_thread: CallerThread<'a>,
-    ) -> impl Iterator<Item = DispatchKey> + 'a {
-        let first_local = self
-            .local
-            .first()
-            .map(|ready_key| local_dispatch_key(*ready_key));
+    /// Known jobs in dispatch order; remote jobs count as 2 s younger. Remote jobs that were read
+    /// more than 50 ms ago are left out, unless they precede the first local job.
+    pub(crate) fn in_dispatch_order(&self, now: Timestamp) -> impl Iterator<Item = DispatchKey> {
+        let first_local = self.local.first().copied().map(local_dispatch_key);
         let stale = self.are_stale(now);
         let is_usable = move |dispatch_key: &DispatchKey| {
-            !stale || first_local.is_some_and(|local_jobs| *dispatch_key < local_jobs)
+            !stale || first_local.is_some_and(|first| *dispatch_key < first)
         };
-        let is_near =
-            move |ready_key: &ReadyKey| caller_thread.runs(ready_key.workflow().partition());
-        let local_jobs = near_first(self.local.iter().copied(), is_near);
+        let remote = self.remote.iter().copied().map(remote_dispatch_key);
         merge_two(
-            local_jobs,
-            self.remote
-                .iter()
-                .map(|ready_key| remote_dispatch_key(*ready_key))
-                .take_while(is_usable),
+            self.local.iter().copied().map(local_dispatch_key),
+            remote.take_while(is_usable),
         )
     }
-}
-
-/// Dispatch keys of sorted local jobs. Among the first [`NEAR_SCAN`] jobs those of the caller's
-/// thread keep their age, all others count as jobs of another thread. Reads only up to the next job
-/// of the caller's thread: none behind it has an earlier dispatch key.
-fn near_first(
-    mut heads: impl Iterator<Item = ReadyKey>,
-    is_near: impl Fn(&ReadyKey) -> bool,
-) -> impl Iterator<Item = DispatchKey> {
-    let mut near = None;
-    let mut other_thread = VecDeque::new();
-    let mut read = 0;
-    std::iter::from_fn(move || {
-        while near.is_none() && (read < NEAR_SCAN || other_thread.is_empty()) {
-            let Some(ready_key) = heads.next() else { break };
-            if read < NEAR_SCAN && is_near(&ready_key) {
-                near = Some(local_dispatch_key(ready_key));
-            } else {
-                other_thread.push_back(other_thread_dispatch_key(ready_key));
-            }
-            read += 1;
-        }
-        match near {
-            Some(dispatch_key)
-                if other_thread
-                    .front()
-                    .is_none_or(|first| dispatch_key <= *first) =>
-            {
-                near.take()
-            }
-            _ => other_thread.pop_front(),
-        }
-    })
 }
 
 /// Merges two sorted sequences.
@@ -221,7 +161,6 @@ mod tests {
     use super::*;
     use crate::codec::{ReadyJob, ReadyRow};
     use crate::model::{JobIndex, WorkflowId};
-    use crate::queue::partitions::thread_map::ThreadMap;
 
     fn ready_key(partition: u16, priority: u8, millis: u64) -> ReadyKey {
         let since = Timestamp::from_micros(millis * 1_000);
@@ -254,10 +193,7 @@ mod tests {
             );
         }
         let found: Vec<ReadyKey> = all
-            .in_dispatch_order(
-                Timestamp::from_micros(now * 1_000),
-                ThreadMap::new(2, 1).caller_thread(0),
-            )
+            .in_dispatch_order(Timestamp::from_micros(now * 1_000))
             .map(|(_, _, ready_key)| ready_key)
             .collect();
         let expected: Vec<ReadyKey> = expected
@@ -298,42 +234,6 @@ mod tests {
     }
 
     #[test]
-    fn near_jobs_go_first_as_if_all_were_sorted() {
-        let is_near = |ready_key: &ReadyKey| ready_key.workflow().partition() == Partition(0);
-        let mut random = 7_u64;
-        for number in [0, 1, 2, 40, NEAR_SCAN - 1, NEAR_SCAN, NEAR_SCAN + 60] {
-            for share in [0, 1, 8, 15, 16] {
-                let mut next = |below: u64| {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    (random >> 33) % below
-                };
-                let one = |_| {
-                    ready_key(
-                        u16::from(next(16) >= share),
-                        next(2) as u8,
-                        5_000 + next(100),
-                    )
-                };
-                let heads: BTreeSet<ReadyKey> = (0..number).map(one).collect();
-                let dispatch_key = |(at, ready_key): (usize, &ReadyKey)| {
-                    if at < NEAR_SCAN && is_near(ready_key) {
-                        local_dispatch_key(*ready_key)
-                    } else {
-                        other_thread_dispatch_key(*ready_key)
-                    }
-                };
-                let mut expected: Vec<DispatchKey> =
-                    heads.iter().enumerate().map(dispatch_key).collect();
-                expected.sort();
-                let found: Vec<DispatchKey> = near_first(heads.iter().copied(), is_near).collect();
-                assert_eq!(found, expected, "{share} of 16 near, of {number}");
-            }
-        }
-    }
-
-    #[test]
     fn jobs_are_reclassified_when_partitions_are_reassigned() {
         let local_partitions = LocalPartitions::all(2);
         let mut heads = KnownJobs::default();
@@ -348,42 +248,5 @@ mod tests {
         assert_eq!(heads.first(), Some(&ready_key(0, 0, 1)));
         heads.pop_last();
         assert_eq!(heads.iter().collect::<Vec<_>>(), [&ready_key(1, 0, 2)]);
-    }
-
-    #[test]
-    fn jobs_of_the_own_thread_go_first_unless_another_is_more_urgent_or_older() {
-        let local_partitions = LocalPartitions::all(2);
-        let spread = ThreadMap::new(2, 2);
-        let check = |heads: &[(u16, u8, u64)], expected: &[(u16, u8, u64)]| {
-            let mut all = KnownJobs::default();
-            heads.iter().for_each(|&(at, priority, millis)| {
-                all.insert(
-                    ready_key(at, priority, millis),
-                    &local_partitions,
-                    Timestamp::default(),
-                );
-            });
-            let found: Vec<ReadyKey> = all
-                .in_dispatch_order(Timestamp::default(), spread.caller_thread(0))
-                .map(|(.., ready_key)| ready_key)
-                .collect();
-            let expected: Vec<ReadyKey> = expected
-                .iter()
-                .map(|&(at, priority, millis)| ready_key(at, priority, millis))
-                .collect();
-            assert_eq!(found, expected, "{heads:?}");
-        };
-        check(
-            &[(1, 0, 5_000), (0, 0, 5_010)],
-            &[(0, 0, 5_010), (1, 0, 5_000)],
-        );
-        check(
-            &[(1, 0, 5_000), (0, 0, 5_030)],
-            &[(1, 0, 5_000), (0, 0, 5_030)],
-        );
-        check(
-            &[(1, 1, 5_010), (0, 0, 5_000)],
-            &[(1, 1, 5_010), (0, 0, 5_000)],
-        );
     }
 }

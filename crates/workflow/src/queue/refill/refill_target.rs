@@ -56,7 +56,7 @@ pub enum ClaimMode {
     LongPoll,
 }
 
-/// The partitions in which a claim searches jobs.
+/// The partitions of which unknown jobs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartitionScope {
     /// The partitions that are assigned to this server.
