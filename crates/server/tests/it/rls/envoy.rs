@@ -291,6 +291,17 @@ fn await_port(what: &str, answers: impl Fn() -> bool) {
     }
 }
 
+/// Whether all threads of a process are stopped.
+fn is_stopped(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let state = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        state
+            .rsplit_once(") ")
+            .is_none_or(|(_, state)| state.starts_with('T'))
+    })
+}
+
 /// A child process; killed when dropped, as a crash would.
 pub(crate) struct Process(Child);
 
@@ -301,6 +312,10 @@ impl Process {
             .status()
             .unwrap();
         assert!(sent.success());
+        // `kill` returns before the last thread stops.
+        while name == "STOP" && !is_stopped(self.0.id()) {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
     }
 
     fn stop(&mut self) {
