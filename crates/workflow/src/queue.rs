@@ -17,13 +17,13 @@ pub(crate) use cache::{PartitionScope, QueueCache, RefillTarget};
 pub(crate) use dequeue::ExcludedJobs;
 pub(crate) use partitions::LocalPartitions;
 pub(crate) use ready_jobs::LaneKey;
-pub(crate) use refill::{LanesRead, PartitionRows, RefillRows};
+pub(crate) use refill::{LanesRead, PartitionRows, RefillResult, RefillRows};
 pub(crate) use waiting::{JobOffer, ReservedWorker, WaitingClaim};
 
 use blocked_limits::{BlockedLimits, UnblockPosition};
 use quarantine::Quarantine;
 use queue::{Queue, Waiter};
 use ready_jobs::{KeyMemory, LimitGroup, PassChange, ReadyJobs};
-use refill::{ChangeLog, RefillResult, RefillStart};
+use refill::{ChangeLog, QueueChange};
 use scheduler::{ClaimFilter, StrideScheduler};
 use waiting::Delivery;

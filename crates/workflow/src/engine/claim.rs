@@ -5,7 +5,7 @@ mod inputs;
 pub(crate) mod leases;
 pub(crate) mod notes;
 pub(in crate::engine) mod pending_leases;
-mod refill;
+pub(in crate::engine) mod refill;
 pub(crate) mod report;
 #[cfg(feature = "test-util")]
 mod test_util;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use self::leases::LeasedBatch;
 use self::pending_leases::PendingLeases;
+use self::refill::RefillDepth;
 use super::Engine;
 use super::actor::answer::LeasedJob;
 use super::context::error::EngineError;
@@ -174,7 +175,8 @@ impl Engine {
         };
         let empty_lanes = self.queues().lanes_to_refill(&claim.queues);
         if !empty_lanes.is_empty() {
-            self.refill_in(&empty_lanes, &self.partitions_in(Reach::Own), REFILL_ROWS)
+            let own = self.partitions_in(Reach::Own);
+            self.refill(&empty_lanes, &own, REFILL_ROWS, RefillDepth::All)
                 .await?;
         }
         // If a read below fails or the caller leaves, dropping this returns the jobs to their
@@ -238,7 +240,12 @@ impl Engine {
         if unknown.is_empty() {
             return Ok(false);
         }
-        self.refill_for_claim(mode, &unknown, &self.partitions_in(reach), row_limit)
+        // A claim that waits leaves long queues to a background refill.
+        let (row_limit, depth) = match mode {
+            ClaimMode::Immediate => (row_limit, RefillDepth::All),
+            ClaimMode::LongPoll => (REFRESH_ROWS, RefillDepth::First),
+        };
+        self.refill(&unknown, &self.partitions_in(reach), row_limit, depth)
             .await?;
         Ok(true)
     }

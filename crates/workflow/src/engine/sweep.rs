@@ -140,9 +140,7 @@ impl Engine {
         self.queues().set_time(now);
         self.core.context.attempt_counts.set_time(now);
         self.release_quarantined(scope);
-        // Queues whose claim failed and resumed queues are read again. If that fails, the next
-        // sweep does it.
-        let _later = self.refill(&self.queues().queues_to_refill()).await;
+        self.run_required_refills().await;
         self.repair_partial_writes(scope, now).await;
         self.expire_names(now).await;
     }
@@ -364,7 +362,7 @@ impl Engine {
         let read = self.read_names().await;
         let max_queues = (MAX_RANGES / usize::from(self.store().partitions())).max(1);
         // Jobs are read even if that failed, because the names may be on a node that is gone.
-        let named = self.registered_queues(self.queues().mark_all_old()).await;
+        let named = self.registered_queues(self.queues().waited_for()).await;
         let wanted = self.queues().next_queues(named, max_queues);
         let found = self.refill_first(&wanted).await? > 0;
         read.map(|()| found)

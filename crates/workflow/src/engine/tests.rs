@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::actor::request::StartMode;
 use super::claim::claimed::Claimed;
+use super::claim::refill::RefillDepth;
 use super::claim::report::Report;
 use super::list::query::Query;
 use super::{Claim, NewWorkflow, WaitReason, *};
@@ -330,7 +331,16 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
             .incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
             .is_empty()
     );
-    engine.refill(&names).await.unwrap();
+    let all: Vec<Partition> = engine.store().all_partitions().collect();
+    engine
+        .refill(
+            &RefillTarget::whole_queues(&names),
+            &all,
+            512,
+            RefillDepth::All,
+        )
+        .await
+        .unwrap();
     assert!(
         engine
             .queues()

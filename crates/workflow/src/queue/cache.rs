@@ -20,7 +20,6 @@ use super::refill::round_robin::RoundRobin;
 use super::scheduler::weights::Weights;
 use super::{
     BlockedLimits, KeyMemory, LocalPartitions, Quarantine, Queue, RefillResult, RefillRows,
-    RefillStart,
 };
 use crate::codec::{ReadyRow, Row};
 use crate::model::Timestamp;
@@ -194,17 +193,12 @@ impl QueueCache {
     }
 
     /// Merges the rows that a read found into a queue.
-    pub(crate) fn merge_refill(
-        &self,
-        name: &str,
-        start: RefillStart,
-        found: &RefillRows,
-    ) -> RefillResult {
+    pub(crate) fn merge_refill(&self, name: &str, began: u64, found: &RefillRows) -> RefillResult {
         let mut by_name = self.lock();
         let queue = self.queue_mut(&mut by_name, name);
         queue.last_requested_at = Some(self.now());
         let refilled = queue.reconcile(
-            start,
+            began,
             found,
             (&mut self.quarantine(), &self.local_partitions),
             self.now(),
@@ -215,7 +209,7 @@ impl QueueCache {
 
     /// Returns queues with waiting workers that were resumed, or of which a claim failed, since
     /// their last read.
-    pub(crate) fn queues_to_refill(&self) -> Vec<String> {
+    pub(crate) fn required_refills(&self) -> Vec<String> {
         let mut by_name = self.lock();
         by_name
             .iter_mut()
@@ -292,7 +286,7 @@ impl QueueCache {
         if let Some(queue) = self.lock().get_mut(name) {
             let woken = queue.ready_jobs.runnable() > 0 && queue.wake_one();
             // The worker that leaves may have been woken to read the queue.
-            if !woken && !queue.paused && queue.completeness.is_due(PartitionScope::All, now) {
+            if !woken && !queue.paused && !queue.completeness.covers(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
@@ -310,7 +304,7 @@ impl QueueCache {
     }
 
     /// Pauses or resumes a queue. A resumed queue is read again, because its known jobs may be old.
-    /// [`QueueCache::queues_to_refill`] lists it until then, and the read wakes the waiting
+    /// [`QueueCache::required_refills`] lists it until then, and the read wakes the waiting
     /// workers.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
         let mut by_name = self.lock();

@@ -11,7 +11,7 @@ use super::ready_jobs::lane::{Completeness, Lane, MoreRows};
 use super::scheduler::weights::Weights;
 use super::{
     ChangeLog, Delivery, ExcludedJobs, KeyMemory, LaneKey, LocalPartitions, PartitionRows,
-    PassChange, Quarantine, ReadyJobs, RefillResult, RefillRows, RefillStart, WaitingClaim,
+    PassChange, Quarantine, QueueChange, ReadyJobs, RefillResult, RefillRows, WaitingClaim,
 };
 use crate::codec::{ReadyKey, ReadyRow, Row};
 use crate::model::{Partition, Timestamp};
@@ -31,13 +31,8 @@ pub(crate) struct Queue {
     /// Time at which the latest background refill began, and whether one is in progress.
     pub(super) last_background_refill: Option<Timestamp>,
     pub(super) is_being_read: bool,
-    /// Jobs that came or went during the reads in progress.
+    /// Changes during the reads in progress.
     pub(super) changes: ChangeLog,
-    /// Number of times that a job of the store may have become unknown here. Each mark is for one
-    /// lane, which keeps the number, or for all lanes.
-    pub(super) incomplete_marks: u64,
-    /// Number of the latest mark that was not for one lane.
-    pub(super) last_incomplete_mark: u64,
     /// The queue must be read again although no change is announced: the store failed during a
     /// claim, or the queue was resumed. The read wakes the waiting workers.
     pub(super) must_refill: bool,
@@ -101,8 +96,6 @@ impl Queue {
             last_background_refill: None,
             is_being_read: false,
             changes: ChangeLog::default(),
-            incomplete_marks: 0,
-            last_incomplete_mark: 0,
             must_refill: false,
             skipped_rows: 0,
         }
@@ -155,7 +148,7 @@ impl Queue {
         {
             // Either another job of the lane was forgotten, or there was no memory for the key. A
             // later read finds the job.
-            self.record_incomplete(key, |_| {});
+            self.mark_lane(key, |_| {});
         }
     }
 
@@ -185,27 +178,15 @@ impl Queue {
 
     /// Marks all lanes: the store may have a job that is not known here.
     pub(super) fn mark_incomplete(&mut self) {
-        self.incomplete_marks += 1;
-        self.last_incomplete_mark = self.incomplete_marks;
+        self.changes.record_change(|| QueueChange::QueueIncomplete);
         self.completeness = Completeness::default();
     }
 
-    /// Marks the queue as due for a read: the store may have jobs that were not announced.
-    pub(super) fn mark_old(&mut self) {
-        self.incomplete_marks += 1;
-        self.last_incomplete_mark = self.incomplete_marks;
-        self.completeness.is_old = true;
-    }
-
-    /// Numbers a mark and adds it to its lane, or to the queue if there is no memory for the lane.
-    fn record_incomplete(&mut self, key: &LaneKey, doubt: impl FnOnce(&mut Lane)) {
-        self.incomplete_marks += 1;
-        let number = self.incomplete_marks;
-        let noted = self.ready_jobs.change(key, |lane| {
-            lane.last_incomplete_mark = number;
-            doubt(lane);
-        });
-        if noted.is_none() {
+    /// Marks a lane, or the queue if there is no memory for the lane.
+    fn mark_lane(&mut self, key: &LaneKey, mark: impl FnOnce(&mut Lane)) {
+        self.changes
+            .record_change(|| QueueChange::LaneIncomplete(key.clone()));
+        if self.ready_jobs.change(key, mark).is_none() {
             self.mark_incomplete();
         }
     }
@@ -217,7 +198,7 @@ impl Queue {
         partition: Partition,
         local_partitions: &LocalPartitions,
     ) {
-        self.record_incomplete(key, |lane| {
+        self.mark_lane(key, |lane| {
             lane.mark_incomplete(partition, local_partitions)
         });
     }
@@ -236,7 +217,7 @@ impl Queue {
 
     /// Marks a lane: the store may have a job in any partition that is not known here.
     pub(super) fn mark_lane_incomplete_everywhere(&mut self, key: &LaneKey) {
-        self.record_incomplete(key, |lane| lane.more_rows = MoreRows::ALL);
+        self.mark_lane(key, |lane| lane.more_rows = MoreRows::ALL);
     }
 
     /// Moves a job to those that are being claimed.
@@ -252,12 +233,12 @@ impl Queue {
     /// Jobs that came or went since the read began are newer than its answer.
     pub(super) fn reconcile(
         &mut self,
-        start: RefillStart,
+        began: u64,
         found: &RefillRows,
         (quarantine, local_partitions): (&mut Quarantine, &LocalPartitions),
         now: Timestamp,
     ) -> RefillResult {
-        let newer = self.changes.end(start.change_count);
+        let newer = self.changes.since(began);
         let by_lane = self.rows_by_lane(found);
         self.ready_jobs.mark_incomplete(&found.skipped);
         let mut refilled = RefillResult::default();
@@ -267,8 +248,8 @@ impl Queue {
         for (key, rows) in by_lane {
             let in_lane = found.lane_results(&key, &rows);
             let changed = self.ready_jobs.change(&key, |lane| {
-                lane.retain_found(&in_lane, &newer);
-                if lane.last_incomplete_mark <= start.incomplete_marks {
+                lane.retain_found(&in_lane, &newer.jobs);
+                if !newer.incomplete_lanes.contains(&key) {
                     lane.record_more(&in_lane, local_partitions);
                 }
                 lane.known_jobs.record_read(now);
@@ -280,7 +261,7 @@ impl Queue {
             for (partition, ready_key, row) in rows {
                 if quarantine.contains(ready_key.workflow(), now) {
                     skipped[partition] += 1;
-                } else if newer.contains(&ready_key)
+                } else if newer.jobs.contains(&ready_key)
                     || self.being_claimed.contains(&ready_key)
                     || self.ready_jobs.contains(&key, &ready_key)
                 {
@@ -296,9 +277,10 @@ impl Queue {
         self.skipped_rows = skipped.into_iter().max().unwrap_or(0);
         // A lane without memory for its key has marked the queue as incomplete. A job that was
         // forgotten in favour of others of its lane has marked the lane alone.
-        if self.last_incomplete_mark <= start.incomplete_marks {
+        if !self.changes.since(began).is_incomplete {
             self.record_completeness(found, local_partitions, now);
         }
+        self.changes.end(began);
         refilled
     }
 
@@ -340,15 +322,12 @@ impl Queue {
                     || read.as_ref().is_some_and(PartitionRows::has_all_lanes)
             })
         };
-        let local = all(true);
-        let remote = all(false);
-        if local {
+        if all(true) {
             self.completeness.local = Some(now);
         }
-        if remote {
+        if all(false) {
             self.completeness.remote = Some(now);
         }
-        self.completeness.is_old &= !local;
     }
 
     /// Wakes a worker that may run this job.

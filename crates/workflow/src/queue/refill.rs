@@ -13,10 +13,29 @@ use super::ready_jobs::lane::LaneReadResult;
 use super::{LaneKey, QueueCache};
 use crate::codec::{ReadyKey, Row};
 
-/// The jobs of a queue that came or went while reads were in progress.
+/// A change of what is known of a queue.
+#[derive(Debug, Clone)]
+pub(super) enum QueueChange {
+    /// A job came or went.
+    Job(ReadyKey),
+    /// A lane may have jobs that are not known here.
+    LaneIncomplete(LaneKey),
+    /// Any lane may have such jobs.
+    QueueIncomplete,
+}
+
+/// The changes since a read began. They are newer than its answer.
+#[derive(Debug, Default)]
+pub(super) struct NewerChanges {
+    pub(super) jobs: HashSet<ReadyKey>,
+    pub(super) incomplete_lanes: HashSet<LaneKey>,
+    pub(super) is_incomplete: bool,
+}
+
+/// The changes of a queue while reads are in progress.
 #[derive(Debug, Default)]
 pub(super) struct ChangeLog {
-    log: VecDeque<ReadyKey>,
+    log: VecDeque<QueueChange>,
     /// Number of changes before the first of `log`.
     dropped: u64,
     /// Reads in progress, by the number of changes when they began.
@@ -25,8 +44,12 @@ pub(super) struct ChangeLog {
 
 impl ChangeLog {
     pub(super) fn record(&mut self, ready_key: ReadyKey) {
+        self.record_change(|| QueueChange::Job(ready_key));
+    }
+
+    pub(super) fn record_change(&mut self, change: impl FnOnce() -> QueueChange) {
         if !self.reads.is_empty() {
-            self.log.push_back(ready_key);
+            self.log.push_back(change());
         }
     }
 
@@ -36,14 +59,21 @@ impl ChangeLog {
         began
     }
 
-    /// Ends a read. Returns the jobs that came or went since it began.
-    pub(super) fn end(&mut self, began: u64) -> HashSet<ReadyKey> {
-        let since = self
-            .log
-            .iter()
-            .skip((began - self.dropped) as usize)
-            .copied()
-            .collect();
+    /// Returns the changes since a read began.
+    pub(super) fn since(&self, began: u64) -> NewerChanges {
+        let mut newer = NewerChanges::default();
+        for change in self.log.iter().skip((began - self.dropped) as usize) {
+            match change {
+                QueueChange::Job(ready_key) => _ = newer.jobs.insert(*ready_key),
+                QueueChange::LaneIncomplete(key) => _ = newer.incomplete_lanes.insert(key.clone()),
+                QueueChange::QueueIncomplete => newer.is_incomplete = true,
+            }
+        }
+        newer
+    }
+
+    /// Ends a read.
+    pub(super) fn end(&mut self, began: u64) {
         if let Some(reads) = self.reads.get_mut(&began) {
             *reads -= 1;
             if *reads == 0 {
@@ -58,20 +88,11 @@ impl ChangeLog {
             .unwrap_or(self.dropped + self.log.len() as u64);
         self.log.drain(..(oldest - self.dropped) as usize);
         self.dropped = oldest;
-        since
     }
 
     pub(super) fn has_readers(&self) -> bool {
         !self.reads.is_empty()
     }
-}
-
-/// State of a queue when a read of it began.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RefillStart {
-    pub(super) change_count: u64,
-    /// Value of [`super::queue::Queue::incomplete_marks`].
-    pub(super) incomplete_marks: u64,
 }
 
 /// Rows of a queue that a read found, by partition. `None` if a partition was not read.
@@ -146,7 +167,7 @@ impl PartitionRows {
     }
 
     /// Whether there may be lanes behind those that the read covered.
-    pub(crate) fn is_truncated(&self) -> bool {
+    fn is_truncated(&self) -> bool {
         matches!(self.lanes, LanesRead::UpTo(_))
     }
 
@@ -191,21 +212,23 @@ impl RefillRows {
     }
 }
 
-/// The rows of a read that the queues did not have.
+/// Result of a read.
 #[derive(Debug, Default)]
 pub(crate) struct RefillResult {
     /// Jobs that were not known.
     pub(crate) new_jobs: Vec<ReadyKey>,
     /// Rows that were found again although their jobs were recorded as orphans.
     pub(crate) stale_rows: Vec<Row>,
+    /// Queues with lanes that were not read.
+    pub(crate) truncated_queues: Vec<String>,
 }
 
 /// A read of some queues that is in progress. Dropping it ends the read.
 #[derive(Debug)]
 pub(crate) struct RefillGuard<'a> {
     queues: &'a QueueCache,
-    /// Queues without an answer so far.
-    pending: Vec<(&'a str, RefillStart)>,
+    /// Queues without an answer so far, each with the number of its changes when the read began.
+    pending: Vec<(&'a str, u64)>,
 }
 
 impl QueueCache {
@@ -214,13 +237,7 @@ impl QueueCache {
         let mut by_name = self.lock();
         let begin = |name: &'a String| {
             let queue = self.queue_mut(&mut by_name, name);
-            (
-                name.as_str(),
-                RefillStart {
-                    change_count: queue.changes.begin(),
-                    incomplete_marks: queue.incomplete_marks,
-                },
-            )
+            (name.as_str(), queue.changes.begin())
         };
         RefillGuard {
             queues: self,
@@ -233,10 +250,18 @@ impl RefillGuard<'_> {
     /// Merges the rows that were found of each queue, in the order of the queues.
     pub(crate) fn finish(mut self, found: impl IntoIterator<Item = RefillRows>) -> RefillResult {
         let mut result = RefillResult::default();
-        for ((name, start), found) in std::mem::take(&mut self.pending).into_iter().zip(found) {
-            let refilled = self.queues.merge_refill(name, start, &found);
+        for ((name, began), found) in std::mem::take(&mut self.pending).into_iter().zip(found) {
+            let refilled = self.queues.merge_refill(name, began, &found);
             result.new_jobs.extend(refilled.new_jobs);
             result.stale_rows.extend(refilled.stale_rows);
+            if found
+                .partitions
+                .iter()
+                .flatten()
+                .any(PartitionRows::is_truncated)
+            {
+                result.truncated_queues.push(name.to_owned());
+            }
         }
         result
     }
@@ -245,9 +270,9 @@ impl RefillGuard<'_> {
 impl Drop for RefillGuard<'_> {
     fn drop(&mut self) {
         let mut by_name = self.queues.lock();
-        for (name, start) in self.pending.drain(..) {
+        for (name, began) in self.pending.drain(..) {
             if let Some(queue) = by_name.get_mut(name) {
-                queue.changes.end(start.change_count);
+                queue.changes.end(began);
             }
         }
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::{REFILL_ROWS, REFRESH_ROWS};
+use super::REFRESH_ROWS;
 use crate::codec::{Row, StoreError, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::model::Partition;
 use crate::queue::{
-    ClaimMode, LaneKey, LanesRead, PartitionRows, PartitionScope, RefillRows, RefillTarget,
+    LaneKey, LanesRead, PartitionRows, PartitionScope, RefillResult, RefillRows, RefillTarget,
 };
 use crate::store::query::lane_scan::LaneScan;
 
@@ -30,7 +30,7 @@ const BACKGROUND_LANES_PER_CALL: usize = 16;
 
 /// Rows that a refill reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RefillDepth {
+pub(in crate::engine) enum RefillDepth {
     All,
     /// All rows, with small calls one after the other, because no caller waits for them.
     Background,
@@ -38,146 +38,87 @@ enum RefillDepth {
     First,
 }
 
-/// Result of a refill.
-#[derive(Debug, Default)]
-struct RefillSummary {
-    /// Number of jobs that were not known.
-    new_jobs: usize,
-    /// Queues with lanes that were not read.
-    truncated_queues: Vec<String>,
-}
-
 impl Engine {
-    /// Reads ready rows of queues that may have more than the known ones. Returns the number of
-    /// jobs that were not known.
-    pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        let all: Vec<Partition> = self.store().all_partitions().collect();
-        self.refill_in(&RefillTarget::whole_queues(queues), &all, REFILL_ROWS)
-            .await
-    }
-
-    /// Reads at most `most` ready rows of queues in each of these partitions. Returns the number of
-    /// jobs that were not known.
-    pub(crate) async fn refill_in(
+    /// Reads at most `row_limit` ready rows of queues in each of these partitions, and then, if
+    /// `depth` says so, the first rows of each further lane.
+    pub(in crate::engine) async fn refill(
         &self,
-        queues: &[RefillTarget],
-        wanted: &[Partition],
-        most: usize,
-    ) -> Result<usize, StoreError> {
-        Ok(self
-            .read_ready(queues, wanted, most, RefillDepth::All)
-            .await?
-            .new_jobs)
-    }
-
-    /// [`Engine::refill_in`] for a claim. With [`ClaimMode::LongPoll`] it reads only the first rows
-    /// of whole queues: a background refill reads the others.
-    pub(super) async fn refill_for_claim(
-        &self,
-        mode: ClaimMode,
-        queues: &[RefillTarget],
-        wanted: &[Partition],
-        most: usize,
-    ) -> Result<(), StoreError> {
-        let (whole, lanes): (Vec<RefillTarget>, _) = queues
-            .iter()
-            .cloned()
-            .partition(|to_read| to_read.lanes.is_none());
-        self.read_ready(&lanes, wanted, most, RefillDepth::All)
+        targets: &[RefillTarget],
+        partitions: &[Partition],
+        row_limit: usize,
+        depth: RefillDepth,
+    ) -> Result<RefillResult, StoreError> {
+        if targets.is_empty() || partitions.is_empty() {
+            return Ok(RefillResult::default());
+        }
+        let names: Vec<String> = targets.iter().map(|target| target.queue.clone()).collect();
+        let guard = self.queues().begin_refill(&names);
+        let query = RefillQuery::new(targets, row_limit, self.queues().max_skipped_rows(&names));
+        let mut found = self.unanswered_rows(targets, partitions);
+        self.read_rows(&query, partitions, depth, &mut found)
             .await?;
-        let (most, depth) = match mode {
-            ClaimMode::Immediate => (most, RefillDepth::All),
-            ClaimMode::LongPoll => (REFRESH_ROWS, RefillDepth::First),
-        };
-        self.read_ready(&whole, wanted, most, depth).await?;
-        Ok(())
+        let mut refilled = guard.finish(found);
+        self.remove_orphan_rows(std::mem::take(&mut refilled.stale_rows))
+            .await;
+        Ok(refilled)
     }
 
-    /// Reads the first ready rows of queues in each partition. A background refill reads the others
-    /// of queues that have more.
+    /// Reads the first ready rows of queues. A background refill reads the others of queues that
+    /// have more. Returns the number of jobs that were not known.
     pub(in crate::engine) async fn refill_first(
         &self,
         names: &[String],
     ) -> Result<usize, StoreError> {
-        let queues = RefillTarget::whole_queues(names);
+        let targets = RefillTarget::whole_queues(names);
         let all: Vec<Partition> = self.store().all_partitions().collect();
-        let found = self
-            .read_ready(&queues, &all, REFRESH_ROWS, RefillDepth::First)
+        let refilled = self
+            .refill(&targets, &all, REFRESH_ROWS, RefillDepth::First)
             .await?;
-        self.refill_in_background(&found.truncated_queues, PartitionScope::All);
-        Ok(found.new_jobs)
+        self.refill_in_background(&refilled.truncated_queues, PartitionScope::All);
+        Ok(refilled.new_jobs.len())
     }
 
-    /// Reads announced jobs in these partitions. Of whole queues it reads the first rows, and
-    /// starts a background refill for the others. Returns the number of jobs that were not known.
+    /// Reads queues that workers wait for and that were resumed, or of which a claim failed. If the
+    /// read fails, the next sweep repeats it.
+    pub(in crate::engine) async fn run_required_refills(&self) {
+        let _later = self.refill_first(&self.queues().required_refills()).await;
+    }
+
+    /// Reads announced jobs in these partitions. Returns the number of jobs that were not known.
     pub(in crate::engine) async fn refill_announced(
         &self,
-        queues: Vec<RefillTarget>,
-        wanted: &[Partition],
+        targets: &[RefillTarget],
+        partitions: &[Partition],
     ) -> Result<usize, StoreError> {
-        let (whole, lanes): (Vec<RefillTarget>, Vec<RefillTarget>) = queues
-            .into_iter()
-            .partition(|to_read| to_read.lanes.is_none());
-        let of_lanes = self
-            .read_ready(&lanes, wanted, REFRESH_ROWS, RefillDepth::All)
-            .await?;
-        let first = self
-            .read_ready(&whole, wanted, REFRESH_ROWS, RefillDepth::First)
+        let refilled = self
+            .refill(targets, partitions, REFRESH_ROWS, RefillDepth::First)
             .await?;
         // The announced jobs may be behind the first rows of longer queues. Shorter queues were
         // read completely.
-        self.queues().request_refill(&first.truncated_queues);
-        self.refill_in_background(&first.truncated_queues, PartitionScope::All);
-        Ok(of_lanes.new_jobs + first.new_jobs)
+        self.queues().mark_overdue(&refilled.truncated_queues);
+        self.refill_in_background(&refilled.truncated_queues, PartitionScope::All);
+        Ok(refilled.new_jobs.len())
     }
 
     /// Starts a background refill of queues that have not been complete for a while. Its small
     /// calls do not delay other calls. The jobs that it finds wake waiting workers.
     pub(super) fn refill_in_background(&self, names: &[String], scope: PartitionScope) {
-        let queues = self.queues().overdue(names, scope);
-        if !queues.is_empty() {
-            let background = BackgroundRefill {
-                engine: self.clone(),
-                queues,
-            };
-            self.core.tasks.spawn(async move {
-                let all: Vec<Partition> = background.engine.store().all_partitions().collect();
-                // After a failure, a later claim reads the rows.
-                let _later = background
-                    .engine
-                    .read_ready(
-                        &background.queues,
-                        &all,
-                        REFRESH_ROWS,
-                        RefillDepth::Background,
-                    )
-                    .await;
-            });
+        let targets = self.queues().overdue(names, scope);
+        if targets.is_empty() {
+            return;
         }
-    }
-
-    async fn read_ready(
-        &self,
-        queues: &[RefillTarget],
-        wanted: &[Partition],
-        most: usize,
-        depth: RefillDepth,
-    ) -> Result<RefillSummary, StoreError> {
-        if queues.is_empty() || wanted.is_empty() {
-            return Ok(RefillSummary::default());
-        }
-        let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
-        let guard = self.queues().begin_refill(&names);
-        let query = RefillQuery::new(queues, most, self.queues().max_skipped_rows(&names));
-        let mut found = self.unanswered_rows(queues, wanted);
-        self.read_rows(&query, wanted, depth, &mut found).await?;
-        let truncated_queues = truncated_queues(&names, &found);
-        let refilled = guard.finish(found);
-        self.remove_orphan_rows(refilled.stale_rows).await;
-        Ok(RefillSummary {
-            new_jobs: refilled.new_jobs.len(),
-            truncated_queues,
-        })
+        let background = BackgroundRefill {
+            engine: self.clone(),
+            targets,
+        };
+        self.core.tasks.spawn(async move {
+            let BackgroundRefill { engine, targets } = &background;
+            let all: Vec<Partition> = engine.store().all_partitions().collect();
+            // After a failure, a later claim reads the rows.
+            let _later = engine
+                .refill(targets, &all, REFRESH_ROWS, RefillDepth::Background)
+                .await;
+        });
     }
 
     /// Reads the rows of a query in those of the wanted partitions that are readable.
@@ -312,28 +253,15 @@ fn rows_per_lane(partitions: u16) -> usize {
     (MAX_ROWS_PER_LANE / usize::from(partitions)).max(MIN_ROWS_PER_LANE)
 }
 
-/// Returns the queues that have rows which were not read.
-fn truncated_queues(names: &[String], found: &[RefillRows]) -> Vec<String> {
-    let is_truncated = |found: &RefillRows| {
-        let mut read = found.partitions.iter().flatten();
-        read.any(PartitionRows::is_truncated)
-    };
-    let truncated = names
-        .iter()
-        .zip(found)
-        .filter(|(_, found)| is_truncated(found));
-    truncated.map(|(name, _)| name.clone()).collect()
-}
-
 /// Queues that a background refill reads. Dropping it lets claims read again what was not found.
 struct BackgroundRefill {
     engine: Engine,
-    queues: Vec<RefillTarget>,
+    targets: Vec<RefillTarget>,
 }
 
 impl Drop for BackgroundRefill {
     fn drop(&mut self) {
-        self.engine.queues().end_background_refill(&self.queues);
+        self.engine.queues().end_background_refill(&self.targets);
     }
 }
 

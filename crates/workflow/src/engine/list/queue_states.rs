@@ -156,8 +156,8 @@ impl Engine {
             .await?;
         self.queues().set_paused(name, paused);
         self.broadcast_change().await;
-        // The refill wakes waiting workers. If it fails, the next sweep does it.
-        let _later = self.refill(&self.queues().queues_to_refill()).await;
+        // This wakes waiting workers.
+        self.run_required_refills().await;
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::claim::Reach;
+use crate::engine::claim::refill::RefillDepth;
 use crate::engine::{Context, Engine};
 use crate::model::{Partition, Timestamp};
 use crate::queue::RefillTarget;
@@ -233,7 +234,7 @@ impl<'a> NotificationLoop<'a> {
             let busy = RefillTarget::whole_queues(&busy);
             let _later = self
                 .engine
-                .refill_in(&busy, &remote, REMOTE_POLL_ROWS)
+                .refill(&busy, &remote, REMOTE_POLL_ROWS, RefillDepth::All)
                 .await;
         }
         !busy.is_empty()
@@ -282,14 +283,11 @@ impl<'a> NotificationLoop<'a> {
         match broadcast {
             Broadcast::Servers => self.context().membership.members_changed.notify_one(),
             Broadcast::Resync => self.on_gap_everywhere(now),
-            // If these reads fail, the next poll repeats them.
             Broadcast::Queues => {
                 self.context().broadcast_received.notify_one();
-                let _names = self.engine.read_names().await;
-                let _found = self
-                    .engine
-                    .refill(&self.engine.queues().queues_to_refill())
-                    .await;
+                // If this fails, the next poll repeats it.
+                let _later = self.engine.read_names().await;
+                self.engine.run_required_refills().await;
             }
         }
     }
@@ -351,9 +349,9 @@ impl<'a> NotificationLoop<'a> {
         let PendingReads {
             queues, partitions, ..
         } = std::mem::take(&mut self.pending);
-        let queues = queues.into_iter().collect();
+        let queues: Vec<RefillTarget> = queues.into_iter().collect();
         let partitions: Vec<Partition> = partitions.into_iter().collect();
-        match self.engine.refill_announced(queues, &partitions).await {
+        match self.engine.refill_announced(&queues, &partitions).await {
             Ok(0) => self.lost_races = (self.lost_races + 1).min(MAX_DELAY_DOUBLINGS),
             Ok(_) => self.lost_races = 0,
             // The next poll reads the jobs again, or the first read after the store answers again.

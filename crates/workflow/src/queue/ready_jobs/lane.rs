@@ -7,14 +7,11 @@ use hashbrown::HashSet;
 use super::known_jobs::KnownJobs;
 use crate::codec::ReadyKey;
 use crate::model::{Partition, Timestamp};
-use crate::queue::{ClaimMode, LocalPartitions, PartitionScope};
+use crate::queue::{LocalPartitions, PartitionScope};
 
 /// Time for which the known jobs count as complete while notifications are received. Notifications
 /// may get lost, so it is bounded.
 const COMPLETE_TTL: Duration = Duration::from_secs(11);
-/// Time for which the known jobs count as complete for a worker that waits: a background refill
-/// reads them sooner.
-const COMPLETE_WAITING_TTL: Duration = Duration::from_secs(30);
 
 /// Times at which the store was found to have no other jobs than those known here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,34 +19,15 @@ pub(crate) struct Completeness {
     /// Time for the partitions that are assigned to this server.
     pub(crate) local: Option<Timestamp>,
     pub(crate) remote: Option<Timestamp>,
-    /// Whether a read is due regardless of those times.
-    pub(crate) is_old: bool,
 }
 
 impl Completeness {
-    pub(crate) fn is_local_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
-        self.is_fresh(self.local, mode, now)
-    }
-
-    pub(crate) fn is_complete(&self, mode: ClaimMode, now: Timestamp) -> bool {
-        self.is_local_complete(mode, now) && self.is_fresh(self.remote, mode, now)
-    }
-
-    /// Whether a read is due of the local partitions, or of the remote ones. Remote ones count with
-    /// [`PartitionScope::All`] or if they were read before.
-    pub(crate) fn is_due(&self, scope: PartitionScope, now: Timestamp) -> bool {
-        let remote = self.remote.is_some() || scope == PartitionScope::All;
-        !self.is_local_complete(ClaimMode::Immediate, now)
-            || (remote && !self.is_fresh(self.remote, ClaimMode::Immediate, now))
-    }
-
-    fn is_fresh(&self, found_at: Option<Timestamp>, mode: ClaimMode, now: Timestamp) -> bool {
-        let ttl = match mode {
-            ClaimMode::Immediate if self.is_old => return false,
-            ClaimMode::Immediate => COMPLETE_TTL,
-            ClaimMode::LongPoll => COMPLETE_WAITING_TTL,
+    /// Whether the store was lately found to have no other jobs in `scope`.
+    pub(crate) fn covers(&self, scope: PartitionScope, now: Timestamp) -> bool {
+        let is_fresh = |found_at: Option<Timestamp>| {
+            found_at.is_some_and(|found_at| now.since(found_at) <= COMPLETE_TTL)
         };
-        found_at.is_some_and(|found_at| now.since(found_at) <= ttl)
+        is_fresh(self.local) && (scope == PartitionScope::Local || is_fresh(self.remote))
     }
 }
 
@@ -79,9 +57,6 @@ pub(crate) struct Lane {
     pub(crate) more_rows: MoreRows,
     /// Whether known jobs may be gone from the store.
     pub(crate) stale: bool,
-    /// Number of the latest mark of this lane as incomplete. A read that began before that mark
-    /// cannot clear it.
-    pub(crate) last_incomplete_mark: u64,
 }
 
 /// The state of a lane that the totals of its queue are computed from.

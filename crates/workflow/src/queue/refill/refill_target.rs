@@ -96,7 +96,7 @@ impl QueueCache {
             if queue.paused {
                 return None;
             }
-            if !notified_of_all || !is_complete(queue, scope, mode, now) {
+            if !notified_of_all || !is_complete(queue, scope, now) {
                 let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
                 return (!is_left_to_refill).then(|| RefillTarget::whole(name));
             }
@@ -120,7 +120,7 @@ impl QueueCache {
                 && queue
                     .last_background_refill
                     .is_none_or(|began| now.since(began) > BACKGROUND_REFILL_INTERVAL);
-            let overdue = may && queue.completeness.is_due(scope, now);
+            let overdue = may && !queue.completeness.covers(scope, now);
             if overdue {
                 queue.last_background_refill = Some(now);
                 queue.is_being_read = true;
@@ -136,11 +136,11 @@ impl QueueCache {
 
     /// Makes queues due for a read, even if they were read lately or are being read, because other
     /// servers have written to them.
-    pub(crate) fn request_refill(&self, names: &[String]) {
+    pub(crate) fn mark_overdue(&self, names: &[String]) {
         let mut by_name = self.lock();
         for name in names {
             if let Some(queue) = by_name.get_mut(name.as_str()) {
-                queue.mark_old();
+                queue.mark_incomplete();
                 queue.last_background_refill = None;
             }
         }
@@ -156,7 +156,7 @@ impl QueueCache {
                 continue;
             };
             queue.is_being_read = false;
-            if !queue.paused && queue.completeness.is_due(PartitionScope::All, now) {
+            if !queue.paused && !queue.completeness.covers(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
@@ -175,27 +175,17 @@ impl QueueCache {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Marks queues as due for a read, because other servers write too. Queues that a worker waits
-    /// for are returned instead: the caller reads them at once, so claims need not.
-    pub(crate) fn mark_all_old(&self) -> Vec<String> {
-        let mut waited_for = Vec::new();
-        for (name, queue) in self.lock().iter_mut() {
-            if queue.has_waiters() {
-                waited_for.push(name.clone())
-            } else {
-                queue.mark_old()
-            }
-        }
-        waited_for
+    /// Returns the queues that a worker waits for.
+    pub(crate) fn waited_for(&self) -> Vec<String> {
+        let mut by_name = self.lock();
+        let name_of_waited =
+            |(name, queue): (&String, &mut Queue)| queue.has_waiters().then(|| name.clone());
+        by_name.iter_mut().filter_map(name_of_waited).collect()
     }
 }
 
 /// Whether the store is known to have no other jobs of a queue in `scope`.
-fn is_complete(queue: &Queue, scope: PartitionScope, mode: ClaimMode, now: Timestamp) -> bool {
-    match scope {
-        PartitionScope::Local => queue.completeness.is_local_complete(mode, now),
-        PartitionScope::All => {
-            queue.completeness.is_complete(mode, now) && !queue.ready_jobs.are_stale(now)
-        }
-    }
+fn is_complete(queue: &Queue, scope: PartitionScope, now: Timestamp) -> bool {
+    queue.completeness.covers(scope, now)
+        && (scope == PartitionScope::Local || !queue.ready_jobs.are_stale(now))
 }
