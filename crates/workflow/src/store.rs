@@ -54,9 +54,7 @@ mod subscription;
 
 pub use crate::codec::{SCHEMA_VERSION, StoreError};
 pub use change_notice::ServerId;
-pub(crate) use change_notice::{
-    Audience, ChangeNotice, Notifier, ReadyQueues, parse_queue_or_lane,
-};
+pub(crate) use change_notice::{ChangeNotice, Notifier, ReadyQueues, parse_queue_or_lane};
 pub use migration::{OutdatedWorkflows, RewriteResult};
 pub use notes::{JobLog, JobNote, NoteOutcome};
 pub use permits::{PermitExtension, PermitGrant, PermitHolders, PermitRequest};

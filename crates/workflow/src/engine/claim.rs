@@ -5,7 +5,7 @@ mod inputs;
 pub(crate) mod leases;
 pub(crate) mod notes;
 pub(in crate::engine) mod pending_leases;
-pub(in crate::engine) mod refill;
+mod refill;
 pub(crate) mod report;
 #[cfg(feature = "test-util")]
 mod test_util;
@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use self::leases::LeasedBatch;
 use self::pending_leases::PendingLeases;
-use self::refill::RefillDepth;
 use super::Engine;
 use super::actor::answer::LeasedJob;
 use super::context::error::EngineError;
@@ -24,7 +23,7 @@ use crate::codec::StoreError;
 use crate::model::workflow_state::WorkerName;
 use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
 use crate::queue::cache::DequeueRequest;
-use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, WaitingClaim};
+use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, RefillDepth, WaitingClaim};
 
 /// Number of ready rows that are read of each own partition if too few jobs are known.
 const REFILL_ROWS: usize = 512;

@@ -70,10 +70,8 @@ pub(crate) struct Membership {
 /// Notifications of other servers that this server receives.
 #[derive(Debug, Default)]
 struct Subscribed {
-    /// Whether all topics of this server are subscribed.
-    base: AtomicBool,
-    /// Whether the topics for servers with waiting workers are subscribed, too.
-    waiting: AtomicBool,
+    /// Whether all topics are subscribed.
+    all: AtomicBool,
     /// Whether some member cannot announce its writes.
     peer_cannot_publish: AtomicBool,
     /// Reason why Redis refuses subscriptions, if it does.
@@ -111,17 +109,12 @@ impl Membership {
         self.notifier.server
     }
 
-    fn set_subscribed(&self, base: bool, waiting: bool) {
-        self.subscribed.base.store(base, Relaxed);
-        self.subscribed.waiting.store(waiting, Relaxed);
+    fn set_subscribed(&self, all: bool) {
+        self.subscribed.all.store(all, Relaxed);
     }
 
     fn is_subscribed(&self) -> bool {
-        self.subscribed.base.load(Relaxed) && !self.subscribed.peer_cannot_publish.load(Relaxed)
-    }
-
-    fn is_fully_subscribed(&self) -> bool {
-        self.subscribed.waiting.load(Relaxed) && !self.subscribed.peer_cannot_publish.load(Relaxed)
+        self.subscribed.all.load(Relaxed) && !self.subscribed.peer_cannot_publish.load(Relaxed)
     }
 
     /// Sets whether Redis refuses the announcements of this server. The other members learn that

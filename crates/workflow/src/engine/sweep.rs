@@ -362,7 +362,9 @@ impl Engine {
         let read = self.read_names().await;
         let max_queues = (MAX_RANGES / usize::from(self.store().partitions())).max(1);
         // Jobs are read even if that failed, because the names may be on a node that is gone.
-        let named = self.registered_queues(self.queues().waited_for()).await;
+        let named = self
+            .registered_queues(self.queues().mark_unwatched_incomplete())
+            .await;
         let wanted = self.queues().next_queues(named, max_queues);
         let found = self.refill_first(&wanted).await? > 0;
         read.map(|()| found)

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use super::actor::request::StartMode;
 use super::claim::claimed::Claimed;
-use super::claim::refill::RefillDepth;
 use super::claim::report::Report;
 use super::list::query::Query;
 use super::{Claim, NewWorkflow, WaitReason, *};
 use crate::graph::{ConcurrencyScope, Definition, Graph, JobDefinition, LimitDefinition};
 use crate::machine::Outcome;
 use crate::model::{JobState, Json};
-use crate::queue::{ClaimMode, PartitionScope, RefillTarget};
+use crate::queue::{ClaimMode, PartitionScope, RefillDepth, RefillTarget};
 use crate::store::SimulatedStore;
 
 const LEASE: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 pub use self::paused::Paused;
 pub(crate) use super::dequeue::{ClaimEnd, DequeueRequest, DequeuedJob};
 pub use super::refill::refill_target::ClaimMode;
-pub(crate) use super::refill::refill_target::{PartitionScope, RefillTarget};
+pub(crate) use super::refill::refill_target::{PartitionScope, RefillDepth, RefillTarget};
 use super::refill::round_robin::RoundRobin;
 use super::scheduler::weights::Weights;
 use super::{
@@ -41,10 +41,6 @@ pub(crate) struct QueueCache {
     /// Whether this server is notified of all jobs that other servers make ready, or is the only
     /// server.
     pub(crate) notified_of_all: AtomicBool,
-    /// Whether it was announced that a worker waits.
-    waiter_announced: AtomicBool,
-    /// Notified when a worker begins to wait and that was not announced yet.
-    waiter_arrived: Notify,
     by_name: Mutex<HashMap<String, Queue>>,
     quarantine: Mutex<Quarantine>,
     blocked_limits: Mutex<BlockedLimits>,
@@ -62,8 +58,6 @@ pub(crate) struct QueueCache {
     claim_announced: AtomicBool,
     /// Notified when a worker claims jobs and that was not announced yet.
     claim_started: Notify,
-    /// Time at which a worker last began to wait.
-    waited_at: AtomicU64,
     /// Number of times that a waiting worker was woken.
     pub(crate) wake_ups: AtomicU64,
     /// Number of waiting workers that accept leases of jobs as these become ready.
@@ -75,8 +69,6 @@ impl QueueCache {
         Self {
             local_partitions,
             notified_of_all: AtomicBool::new(true),
-            waiter_announced: AtomicBool::default(),
-            waiter_arrived: Notify::default(),
             by_name: Mutex::default(),
             quarantine: Mutex::default(),
             blocked_limits: Mutex::default(),
@@ -88,7 +80,6 @@ impl QueueCache {
             refill_needed: Notify::default(),
             claim_announced: AtomicBool::default(),
             claim_started: Notify::default(),
-            waited_at: AtomicU64::default(),
             wake_ups: AtomicU64::default(),
             waiting_claims: AtomicUsize::default(),
         }
@@ -171,23 +162,6 @@ impl QueueCache {
                 queue.wake_for(&key, &row.key);
             } else {
                 queue.skip_remote(&key, row.key, &self.local_partitions);
-            }
-        }
-    }
-
-    /// Forgets jobs that another server claims or tries to claim. If one of them is still ready,
-    /// the next read of its lane finds it.
-    pub(crate) fn forget_claimed(&self, rows: &[Row]) {
-        let mut by_name = self.lock();
-        for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
-            if let Some(queue) = by_name.get_mut(row.queue) {
-                let key = queue.ready_jobs.lane_key(&row);
-                queue.remove(&key, &row.key);
-                queue.mark_lane_incomplete(
-                    &key,
-                    row.key.workflow().partition(),
-                    &self.local_partitions,
-                );
             }
         }
     }

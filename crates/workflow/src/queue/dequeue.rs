@@ -117,15 +117,8 @@ impl QueueCache {
         queue.changes.record(dequeued.ready_key);
         queue.being_claimed.remove(&dequeued.ready_key);
         let partition = dequeued.workflow().partition();
-        if end == ClaimEnd::Unknown && !self.local_partitions.contains(partition) {
-            // The other jobs of the same read are probably gone, too.
-            queue.ready_jobs.change(&dequeued.lane, |lane| {
-                lane.known_jobs.remote.clear();
-                lane.more_rows.remote = true;
-            });
-        }
         if end != ClaimEnd::Leased {
-            queue.mark_stale(&dequeued.lane, partition, &self.local_partitions);
+            queue.forget_lane(&dequeued.lane, partition, &self.local_partitions);
         }
         if end == ClaimEnd::Failed {
             queue.must_refill = true;

@@ -203,16 +203,15 @@ impl Queue {
         });
     }
 
-    /// Marks a lane as stale after a claim found that a job was gone or may be gone. Other jobs of
-    /// the lane may be gone, too.
-    pub(super) fn mark_stale(
+    /// Forgets the jobs of a lane after a claim found that one was gone or may be gone: the others
+    /// that were read with it probably are, too.
+    pub(super) fn forget_lane(
         &mut self,
         key: &LaneKey,
         partition: Partition,
         local_partitions: &LocalPartitions,
     ) {
-        self.mark_lane_incomplete(key, partition, local_partitions);
-        self.ready_jobs.change(key, |lane| lane.stale = true);
+        self.mark_lane(key, |lane| lane.forget(partition, local_partitions));
     }
 
     /// Marks a lane: the store may have a job in any partition that is not known here.

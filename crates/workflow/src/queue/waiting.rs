@@ -47,7 +47,6 @@ impl QueueCache {
             queue.waiting.push_back(Arc::clone(&waiter));
         }
         drop(by_name);
-        self.record_wait();
         Waiting {
             queues: self,
             names,

@@ -1,5 +1,5 @@
-//! Change notices: messages between servers that jobs became ready, that a timer is due soon, or
-//! that ready rows are gone. They replace polling. A notice may get lost, and it may announce more
+//! Change notices: messages between servers that jobs became ready, or that a timer is due soon.
+//! They replace polling. A notice may get lost, and it may announce more
 //! than there is.
 
 pub(crate) mod release;
@@ -7,7 +7,7 @@ pub(crate) mod release;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::codec::{Change, ReadyRow, Row, TimerMove, Write};
+use crate::codec::{Change, ReadyRow, TimerMove, Write};
 use crate::model::{Partition, Timestamp};
 
 /// The first byte of all notices, which are never stored.
@@ -15,9 +15,6 @@ const VERSION: u8 = 1;
 /// Number of queues that a notice names. A notice with more of them means all queues: a claim then
 /// reads more, and the message stays short.
 const MAX_QUEUES: usize = 32;
-/// Number of claimed rows that a notice names. The receiver finds out by itself that further rows
-/// are gone.
-const MAX_CLAIMED_ROWS: usize = 256;
 
 /// The name of a server among the servers of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,35 +49,9 @@ pub(crate) struct ChangeNotice {
     pub(crate) ready: ReadyQueues,
     /// The earliest timer that was written.
     pub(crate) due: Option<Timestamp>,
-    /// Ready rows that were removed. The server that the partition is assigned to deletes them from
-    /// its cache.
-    pub(crate) claimed: Vec<Row>,
-}
-
-/// The servers that receive a notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Audience {
-    /// Servers with a claim that waits for jobs.
-    Waiting,
-    /// All servers.
-    All,
 }
 
 impl ChangeNotice {
-    /// The receivers of the notice. Notices of urgent jobs, timers and claimed rows go to all
-    /// servers: a server whose workers are busy must know of more urgent jobs, too.
-    pub(crate) fn audience(&self) -> Audience {
-        let urgent = match &self.ready {
-            ReadyQueues::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
-            ReadyQueues::AllQueues => true,
-        };
-        if urgent || self.due.is_some() || !self.claimed.is_empty() {
-            Audience::All
-        } else {
-            Audience::Waiting
-        }
-    }
-
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut message = vec![VERSION];
         message.extend_from_slice(&self.by.0.to_be_bytes());
@@ -96,10 +67,6 @@ impl ChangeNotice {
             }
             ReadyQueues::AllQueues => message.push(u8::MAX),
         }
-        for row in &self.claimed {
-            message.extend_from_slice(&(row.len() as u16).to_be_bytes());
-            message.extend_from_slice(row);
-        }
         message
     }
 
@@ -114,19 +81,8 @@ impl ChangeNotice {
             .filter(|&due| due != u64::MAX)
             .map(Timestamp::from_micros);
         let by = ServerId(u64::from_be_bytes(*by));
-        let (ready, mut rest) = ReadyQueues::read(rest)?;
-        let mut claimed = Vec::new();
-        while let Some((length, row)) = rest.split_first_chunk() {
-            let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
-            claimed.push(Row::from(row));
-            rest = after;
-        }
-        Some(Self {
-            by,
-            ready,
-            due,
-            claimed,
-        })
+        let ready = ReadyQueues::read(rest)?;
+        Some(Self { by, ready, due })
     }
 }
 
@@ -183,7 +139,6 @@ impl Notifier {
         }
         let mut ready = ReadyQueues::Queues(Vec::new());
         let mut due = None;
-        let mut claimed = Vec::new();
         for change in changes {
             let Write::Put(put) = &change.write else {
                 continue;
@@ -192,21 +147,15 @@ impl Notifier {
             added
                 .filter_map(|row| ReadyRow::read(row))
                 .for_each(|row| ready.add(row));
-            if announce_before > 0 {
-                let remaining = MAX_CLAIMED_ROWS.saturating_sub(claimed.len());
-                claimed.extend(put.ready.remove.iter().take(remaining).cloned());
-            }
             let moves = [put.timer, put.expiry].into_iter();
             let times = moves.filter_map(|timer_move| due_before(timer_move, announce_before));
             due = due.into_iter().chain(times).min();
         }
-        let is_empty =
-            ready == ReadyQueues::Queues(Vec::new()) && due.is_none() && claimed.is_empty();
+        let is_empty = ready == ReadyQueues::Queues(Vec::new()) && due.is_none();
         (!is_empty).then_some(ChangeNotice {
             by: self.server,
             ready,
             due,
-            claimed,
         })
     }
 }
@@ -220,11 +169,10 @@ fn due_before(timer_move: TimerMove, end: u64) -> Option<Timestamp> {
 }
 
 impl ReadyQueues {
-    /// Reads the queues at the start of a text. Returns them, and the rest of the text.
-    fn read(text: &[u8]) -> Option<(Self, &[u8])> {
+    fn read(text: &[u8]) -> Option<Self> {
         let (&number, mut rest) = text.split_first()?;
         if number == u8::MAX {
-            return Some((Self::AllQueues, rest));
+            return Some(Self::AllQueues);
         }
         let mut queues = Vec::new();
         for _ in 0..number {
@@ -233,7 +181,7 @@ impl ReadyQueues {
             queues.push((std::str::from_utf8(&name[..end]).ok()?.to_owned(), priority));
             rest = &name[end + 1..];
         }
-        Some((Self::Queues(queues), rest))
+        Some(Self::Queues(queues))
     }
 
     fn add(&mut self, row: ReadyRow<'_>) {
@@ -311,7 +259,7 @@ mod tests {
         }
     }
 
-    fn check(changes: &[Change], audience: Audience, ready: &[(&str, u8)], due: Option<u64>) {
+    fn check(changes: &[Change], ready: &[(&str, u8)], due: Option<u64>) {
         let notifier = Notifier::new(SERVER, 2);
         notifier.set_announce_before(Partition(1), Some(Timestamp::from_micros(100)));
         let notice = notifier.notice_for(Partition(1), changes).unwrap();
@@ -324,10 +272,8 @@ mod tests {
             by: SERVER,
             ready: ReadyQueues::Queues(ready),
             due,
-            claimed: Vec::new(),
         };
         assert_eq!(notice, expected);
-        assert_eq!(notice.audience(), audience);
         assert_eq!(ChangeNotice::read(&notice.write()), Some(expected));
     }
 
@@ -336,7 +282,6 @@ mod tests {
         let at = |micros| TimerMove::To(Timestamp::from_micros(micros));
         check(
             &[change(&[("a", 0), ("b", 0)], at(200))],
-            Audience::Waiting,
             &[("a", 0), ("b", 0)],
             None,
         );
@@ -344,13 +289,8 @@ mod tests {
             change(&[("a", 1)], TimerMove::Remove),
             change(&[("a", 3), ("b", 2)], TimerMove::Unchanged),
         ];
-        check(&two, Audience::All, &[("a", 3), ("b", 2)], None);
-        check(
-            &[change(&[], at(99)), change(&[], at(50))],
-            Audience::All,
-            &[],
-            Some(50),
-        );
+        check(&two, &[("a", 3), ("b", 2)], None);
+        check(&[change(&[], at(99)), change(&[], at(50))], &[], Some(50));
         let all: Vec<Change> = (0..40)
             .map(|at| change(&[(&format!("q{at}"), 0)], TimerMove::Unchanged))
             .collect();
@@ -359,31 +299,6 @@ mod tests {
             .unwrap();
         assert_eq!(notice.ready, ReadyQueues::AllQueues);
         assert_eq!(ChangeNotice::read(&notice.write()), Some(notice));
-    }
-
-    #[test]
-    fn the_assigned_server_is_notified_of_claimed_rows() {
-        let notifier = Notifier::new(SERVER, 2);
-        let mut taken = change(&[("a", 0)], TimerMove::Unchanged);
-        if let Write::Put(put) = &mut taken.write {
-            std::mem::swap(&mut put.ready.add, &mut put.ready.remove);
-        }
-        let changes = vec![taken; MAX_CLAIMED_ROWS + 1];
-        notifier.set_announce_before(Partition(1), None);
-        assert_eq!(
-            notifier.notice_for(Partition(1), &changes),
-            None,
-            "it is the home"
-        );
-        notifier.set_announce_before(Partition(1), Some(Timestamp::from_micros(100)));
-        let notice = notifier.notice_for(Partition(1), &changes).unwrap();
-        assert_eq!(
-            (notice.claimed.len(), notice.audience()),
-            (MAX_CLAIMED_ROWS, Audience::All)
-        );
-        assert_eq!(ChangeNotice::read(&notice.write()), Some(notice.clone()));
-        let message = notice.write();
-        assert_eq!(ChangeNotice::read(&message[..message.len() - 1]), None);
     }
 
     #[test]

@@ -180,9 +180,7 @@ mod with_redis {
     use super::*;
     use crate::model::{JobIndex, Partition, WorkflowId};
     use crate::store::change_notice::release::Release;
-    use crate::store::{
-        Audience, RedisOptions, RedisStore, SimulatedStore, StoreEvent, Subscription, Topic,
-    };
+    use crate::store::{RedisOptions, RedisStore, SimulatedStore, StoreEvent, Subscription, Topic};
 
     const ONE: ServerId = ServerId(1);
     const OTHER: ServerId = ServerId(2);
@@ -228,7 +226,7 @@ mod with_redis {
         let mut subscription = store.subscribe().unwrap();
         let topics: Vec<Topic> = store
             .all_partitions()
-            .map(|at| Topic::Partition(at, Audience::Waiting))
+            .map(|at| Topic::Partition(at))
             .collect();
         subscription.set_topics(&topics);
         for _ in topics {

@@ -3,7 +3,7 @@
 use super::change_notice::release::Release;
 #[cfg(feature = "test-util")]
 use super::simulated;
-use super::{Audience, ChangeNotice, ServerId, redis};
+use super::{ChangeNotice, ServerId, redis};
 use crate::model::Partition;
 
 /// A topic of messages.
@@ -12,7 +12,7 @@ pub(crate) enum Topic {
     /// Messages for all servers: changes of their membership, and of paused queues.
     Servers,
     /// Changes of a partition.
-    Partition(Partition, Audience),
+    Partition(Partition),
 }
 
 /// Messages of a server to all others. The numbers are their first bytes.
@@ -70,7 +70,7 @@ impl StoreEvent {
             Topic::Servers => {
                 Broadcast::read(message).map(|(by, broadcast)| Self::Broadcast(by, broadcast))
             }
-            Topic::Partition(partition, _) => {
+            Topic::Partition(partition) => {
                 let notice =
                     ChangeNotice::read(message).map(|notice| Self::Announced(partition, notice));
                 notice.or_else(|| Release::read(message).map(Self::Released))
@@ -126,10 +126,7 @@ mod tests {
 
     #[test]
     fn a_release_is_read_back() {
-        let (by, topic) = (
-            ServerId(9),
-            Topic::Partition(Partition(1), Audience::Waiting),
-        );
+        let (by, topic) = (ServerId(9), Topic::Partition(Partition(1)));
         let event = StoreEvent::from_message(topic, &Release::write(by, "a\u{1}b"));
         assert_eq!(
             event,

@@ -10,7 +10,8 @@ use crate::codec::{Row, StoreError, lane_rows, queue_rows};
 use crate::engine::Engine;
 use crate::model::Partition;
 use crate::queue::{
-    LaneKey, LanesRead, PartitionRows, PartitionScope, RefillResult, RefillRows, RefillTarget,
+    LaneKey, LanesRead, PartitionRows, PartitionScope, RefillDepth, RefillResult, RefillRows,
+    RefillTarget,
 };
 use crate::store::query::lane_scan::LaneScan;
 
@@ -27,16 +28,6 @@ const MAX_LANE_CALLS: usize = 512;
 /// Maximum number of lanes in one call of a background refill. Short calls delay other calls of the
 /// store unnoticeably.
 const BACKGROUND_LANES_PER_CALL: usize = 16;
-
-/// Rows that a refill reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum RefillDepth {
-    All,
-    /// All rows, with small calls one after the other, because no caller waits for them.
-    Background,
-    /// Only the first rows of each partition.
-    First,
-}
 
 impl Engine {
     /// Reads at most `row_limit` ready rows of queues in each of these partitions, and then, if

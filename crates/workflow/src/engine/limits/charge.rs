@@ -411,7 +411,7 @@ fn block_time(engine: &Engine, grant: &Result<PermitGrant, StoreError>) -> Optio
         return Some(RETRY_AFTER);
     };
     // A server that does not receive notifications of released permits must poll.
-    let max_time = if engine.receives_releases() {
+    let max_time = if engine.receives_notifications() {
         MAX_RETRY_AFTER
     } else {
         RETRY_AFTER

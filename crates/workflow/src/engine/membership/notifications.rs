@@ -8,13 +8,10 @@ use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::claim::Reach;
-use crate::engine::claim::refill::RefillDepth;
 use crate::engine::{Context, Engine};
 use crate::model::{Partition, Timestamp};
-use crate::queue::RefillTarget;
-use crate::store::{
-    Audience, Broadcast, ChangeNotice, ReadyQueues, StoreEvent, Subscription, Topic,
-};
+use crate::queue::{RefillDepth, RefillTarget};
+use crate::store::{Broadcast, ChangeNotice, ReadyQueues, StoreEvent, Subscription, Topic};
 
 /// Poll interval of the first jobs of remote partitions while workers are busy here: older jobs
 /// there go first after a while.
@@ -45,8 +42,6 @@ struct NotificationLoop<'a> {
     subscription: Subscription,
     topics: Vec<Topic>,
     subscribed: HashSet<Topic>,
-    /// Whether the topics for servers with waiting workers are included.
-    includes_waiting: bool,
     pending: PendingReads,
     /// Number of consecutive reads that found nothing, because other servers were faster.
     lost_races: u32,
@@ -88,17 +83,18 @@ impl Engine {
     }
 
     async fn run_notification_loop(&self, subscription: Subscription, now: impl Fn() -> Timestamp) {
+        let partitions = self.store().all_partitions().map(Topic::Partition);
+        let topics: Vec<Topic> = [Topic::Servers].into_iter().chain(partitions).collect();
+        subscription.set_topics(&topics);
         let mut notification_loop = NotificationLoop {
             engine: self,
             subscription,
-            topics: Vec::new(),
+            topics,
             subscribed: HashSet::new(),
-            includes_waiting: false,
             pending: PendingReads::default(),
             lost_races: 0,
         };
         let _unsubscribe = UnsubscribeGuard(self);
-        notification_loop.subscribe();
         notification_loop.run(now).await;
     }
 
@@ -123,24 +119,19 @@ impl Engine {
             .await;
     }
 
-    /// Whether this server is notified of jobs that others make ready while a worker waits, or
-    /// there are no others.
+    /// Whether this server is notified of jobs that others make ready and of permits that they
+    /// release, or there are no others.
     #[must_use]
     pub fn receives_notifications(&self) -> bool {
         let membership = &self.core.context.membership;
         membership.is_subscribed() || !membership.notifier.has_peers()
     }
 
-    /// Whether this server is notified of permits that others release, or there are no others.
-    pub(in crate::engine) fn receives_releases(&self) -> bool {
-        let membership = &self.core.context.membership;
-        membership.is_fully_subscribed() || !membership.notifier.has_peers()
-    }
-
     /// Sets whether the known ready jobs may be complete: they may if notifications arrive, or if
     /// there are no other servers.
     pub(super) fn update_queues_complete(&self) {
-        self.queues().set_notified_of_all(self.receives_releases());
+        self.queues()
+            .set_notified_of_all(self.receives_notifications());
     }
 }
 
@@ -149,7 +140,7 @@ struct UnsubscribeGuard<'a>(&'a Engine);
 
 impl Drop for UnsubscribeGuard<'_> {
     fn drop(&mut self) {
-        self.0.core.context.membership.set_subscribed(false, false);
+        self.0.core.context.membership.set_subscribed(false);
         self.0.update_queues_complete();
     }
 }
@@ -171,41 +162,15 @@ impl<'a> NotificationLoop<'a> {
                     Some(event) => self.on_event(event, now()).await,
                     None => return,
                 },
-                () = engine.queues().wait_for_waiter() => {
-                    self.includes_waiting = true;
-                    self.subscribe();
-                }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.read_pending().await,
                 () = engine.queues().wait_for_claim() => tick.as_mut().reset(Instant::now() + REMOTE_POLL_INTERVAL),
                 () = tick.as_mut() => {
                     engine.queues().advance(now());
-                    let pause = if self.tick(now()).await { REMOTE_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
+                    let pause = if self.tick().await { REMOTE_POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
                     tick.as_mut().reset(Instant::now() + pause);
                 }
             }
         }
-    }
-
-    /// Subscribes to the topics that are useful now.
-    fn subscribe(&mut self) {
-        let audiences: &[Audience] = if self.includes_waiting {
-            &[Audience::All, Audience::Waiting]
-        } else {
-            &[Audience::All]
-        };
-        let partitions = self.engine.store().all_partitions();
-        let partition_topics = partitions.flat_map(|partition| {
-            audiences
-                .iter()
-                .map(move |audience| Topic::Partition(partition, *audience))
-        });
-        self.topics = [Topic::Servers]
-            .into_iter()
-            .chain(partition_topics)
-            .collect();
-        self.subscribed.retain(|topic| self.topics.contains(topic));
-        self.subscription.set_topics(&self.topics);
-        self.update_subscribed();
     }
 
     fn update_subscribed(&self) {
@@ -213,19 +178,13 @@ impl<'a> NotificationLoop<'a> {
             .topics
             .iter()
             .all(|topic| self.subscribed.contains(topic));
-        self.context()
-            .membership
-            .set_subscribed(all, all && self.includes_waiting);
+        self.context().membership.set_subscribed(all);
         self.engine.update_queues_complete();
     }
 
     /// Returns whether workers are busy with jobs of local partitions.
-    async fn tick(&mut self, now: Timestamp) -> bool {
+    async fn tick(&mut self) -> bool {
         let queues = self.engine.queues();
-        if self.includes_waiting && !queues.expects_workers(now) {
-            self.includes_waiting = false;
-            self.subscribe();
-        }
         let busy = queues.busy_queues();
         let shared = queues.has_remote_partitions();
         if !busy.is_empty() && shared {
@@ -275,7 +234,7 @@ impl<'a> NotificationLoop<'a> {
         self.update_subscribed();
         match topic {
             Topic::Servers => self.context().membership.members_changed.notify_one(),
-            Topic::Partition(partition, _) => self.on_gap(&[partition], now),
+            Topic::Partition(partition) => self.on_gap(&[partition], now),
         }
     }
 
@@ -309,29 +268,18 @@ impl<'a> NotificationLoop<'a> {
         self.schedule_read(&ReadyQueues::AllQueues, partitions, REMOTE_READ_DELAY);
     }
 
-    fn on_announced(
-        &mut self,
-        partition: Partition,
-        ChangeNotice {
-            ready,
-            due,
-            claimed: taken,
-            ..
-        }: ChangeNotice,
-    ) {
+    fn on_announced(&mut self, partition: Partition, notice: ChangeNotice) {
         let context = self.context();
-        if context.membership.local_partitions.contains(partition) {
-            self.engine.queues().forget_claimed(&taken);
+        if let Some(due) = notice.due {
+            context.schedule_sweep(partition, due);
         }
-        due.into_iter()
-            .for_each(|due| context.schedule_sweep(partition, due));
         let delay = if context.membership.local_partitions.contains(partition) {
             Duration::ZERO
         } else {
             let max_delay = REMOTE_READ_DELAY * (1 << self.lost_races.min(MAX_DELAY_DOUBLINGS));
             max_delay.mul_f64(fastrand::f64())
         };
-        self.schedule_read(&ready, &[partition], delay);
+        self.schedule_read(&notice.ready, &[partition], delay);
     }
 
     /// Schedules a read of jobs that became ready in these partitions, after a pause.

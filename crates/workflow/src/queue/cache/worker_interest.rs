@@ -9,40 +9,10 @@ use crate::model::Timestamp;
 use crate::queue::{LaneKey, Queue};
 use crate::store::{ReadyQueues, parse_queue_or_lane};
 
-/// Time for which a worker that stopped waiting is expected back.
-const WORKER_RETURN_TTL: Duration = Duration::from_secs(10);
 /// Time for which a queue counts as busy after a request of a worker.
 const BUSY_TTL: Duration = Duration::from_secs(2);
 
 impl QueueCache {
-    /// Records that a worker waits.
-    pub(crate) fn record_wait(&self) {
-        self.waited_at.store(self.now().micros(), Relaxed);
-        if !self.waiter_announced.swap(true, Relaxed) {
-            self.waiter_arrived.notify_one();
-        }
-    }
-
-    /// Waits until a worker waits, if none did for a while. Only one task at a time may wait.
-    pub(crate) async fn wait_for_waiter(&self) {
-        self.waiter_arrived.notified().await;
-    }
-
-    /// Whether a worker waits, or waited not long ago. If not, [`QueueCache::wait_for_waiter`]
-    /// returns when the next one does.
-    pub(crate) fn expects_workers(&self, now: Timestamp) -> bool {
-        let waited_at = Timestamp::from_micros(self.waited_at.load(Relaxed));
-        if now.since(waited_at) <= WORKER_RETURN_TTL {
-            return true;
-        }
-        self.waiter_announced.store(false, Relaxed);
-        // A worker may have begun to wait before the flag was cleared, or may have waited all the
-        // time.
-        let waits = self.has_any_waiter();
-        self.waiter_announced.fetch_or(waits, Relaxed);
-        waits
-    }
-
     /// Records that a worker claims jobs.
     pub(crate) fn record_claim(&self) {
         if !self.claim_announced.load(Relaxed) && !self.claim_announced.swap(true, Relaxed) {
@@ -54,11 +24,6 @@ impl QueueCache {
     /// task at a time may wait.
     pub(crate) async fn wait_for_claim(&self) {
         self.claim_started.notified().await;
-    }
-
-    /// Whether a worker waits for any queue.
-    pub(crate) fn has_any_waiter(&self) -> bool {
-        self.lock().values_mut().any(Queue::has_waiters)
     }
 
     /// Returns the announced queues of which a worker here may want the new jobs: it waits, or the

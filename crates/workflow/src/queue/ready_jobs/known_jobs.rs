@@ -53,6 +53,11 @@ impl KnownJobs {
         }
     }
 
+    /// Forgets the jobs in this kind of partition.
+    pub(super) fn clear(&mut self, partition: Partition, local_partitions: &LocalPartitions) {
+        self.set_for(partition, local_partitions).clear();
+    }
+
     pub(crate) fn insert(
         &mut self,
         ready_key: ReadyKey,

@@ -55,8 +55,6 @@ impl MoreRows {
 pub(crate) struct Lane {
     pub(crate) known_jobs: KnownJobs,
     pub(crate) more_rows: MoreRows,
-    /// Whether known jobs may be gone from the store.
-    pub(crate) stale: bool,
 }
 
 /// The state of a lane that the totals of its queue are computed from.
@@ -64,7 +62,7 @@ pub(crate) struct Lane {
 pub(super) struct LaneSummary {
     /// Number of known jobs.
     pub(super) known: usize,
-    /// Whether no job is known for certain, and the store may have some.
+    /// Whether no job is known, and the store may have some.
     pub(super) needs_refill: bool,
 }
 
@@ -80,13 +78,13 @@ impl Lane {
     pub(super) fn summary(&self) -> LaneSummary {
         LaneSummary {
             known: self.known_jobs.len(),
-            needs_refill: self.stale || (self.known_jobs.is_empty() && self.more_rows.any()),
+            needs_refill: self.known_jobs.is_empty() && self.more_rows.any(),
         }
     }
 
     /// Whether forgetting the lane loses no knowledge.
     pub(crate) fn is_idle(&self) -> bool {
-        self.known_jobs.is_empty() && !self.more_rows.any() && !self.stale
+        self.known_jobs.is_empty() && !self.more_rows.any()
     }
 
     /// Marks that the store may have more rows in this kind of partition.
@@ -100,6 +98,12 @@ impl Lane {
         } else {
             self.more_rows.remote = true
         }
+    }
+
+    /// Forgets the jobs in this kind of partition: they may be gone from the store.
+    pub(crate) fn forget(&mut self, partition: Partition, local_partitions: &LocalPartitions) {
+        self.known_jobs.clear(partition, local_partitions);
+        self.mark_incomplete(partition, local_partitions);
     }
 
     /// Forgets all jobs behind the first `limit`.
@@ -144,7 +148,6 @@ impl Lane {
                 .filter(|(at, _)| local_partitions.contains(*at) == is_local)
                 .any(|(_, found)| found.as_ref().map_or(before, |found| found.more))
         };
-        self.stale = false;
         self.more_rows = MoreRows {
             local: more(true, self.more_rows.local),
             remote: more(false, self.more_rows.remote),

@@ -46,6 +46,16 @@ impl RefillTarget {
     }
 }
 
+/// Rows that a refill reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RefillDepth {
+    All,
+    /// All rows, with small calls one after the other, because no caller waits for them.
+    Background,
+    /// Only the first rows of each partition.
+    First,
+}
+
 /// How long a claim goes on if no job is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimMode {
@@ -175,12 +185,18 @@ impl QueueCache {
         names.iter().filter_map(to_read).collect()
     }
 
-    /// Returns the queues that a worker waits for.
-    pub(crate) fn waited_for(&self) -> Vec<String> {
-        let mut by_name = self.lock();
-        let name_of_waited =
-            |(name, queue): (&String, &mut Queue)| queue.has_waiters().then(|| name.clone());
-        by_name.iter_mut().filter_map(name_of_waited).collect()
+    /// Marks queues as incomplete, because other servers write too. Queues that a worker waits for
+    /// are returned instead: the caller reads them at once.
+    pub(crate) fn mark_unwatched_incomplete(&self) -> Vec<String> {
+        let mut watched = Vec::new();
+        for (name, queue) in self.lock().iter_mut() {
+            if queue.has_waiters() {
+                watched.push(name.clone())
+            } else {
+                queue.mark_incomplete()
+            }
+        }
+        watched
     }
 }
 

@@ -8,7 +8,7 @@ use tidegate_pipeline::slot_of;
 use crate::codec::ResultField;
 use crate::model::{JobIndex, Partition, WorkflowId};
 use crate::store::redis::read::reply;
-use crate::store::{Audience, Register, SharedTable, TimeIndex};
+use crate::store::{Register, SharedTable, TimeIndex};
 
 /// The largest number of partitions: the number of tags.
 pub(super) const MAX_PARTITIONS: u16 = 256;
@@ -145,12 +145,8 @@ impl Keys {
 
     /// The channel of notices about a partition. It has the partition's tag, because a script may
     /// only use keys of its node.
-    pub(super) fn channel(&self, partition: Partition, audience: Audience) -> String {
-        let word = match audience {
-            Audience::Waiting => "cw",
-            Audience::All => "ca",
-        };
-        self.partition_key(partition, word.len()) + word
+    pub(super) fn channel(&self, partition: Partition) -> String {
+        self.partition_key(partition, 1) + "c"
     }
 
     /// The hash of server heartbeats, and the channel of broadcasts to all servers. They are on the

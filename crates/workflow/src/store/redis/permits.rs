@@ -16,8 +16,8 @@ use crate::codec::StoreError;
 use crate::model::{LeaseRef, Partition, Timestamp};
 use crate::store::change_notice::release::Release;
 use crate::store::{
-    Audience, PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId,
-    permit_duration, split_result,
+    PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId, permit_duration,
+    split_result,
 };
 
 const SCRIPT: &[u8] = include_bytes!("permits/permits.lua");
@@ -227,9 +227,7 @@ impl RedisStore {
         let limits = by_limit(permits);
         let command = self.publish_command().unwrap_or_default().as_bytes();
         let calls = limits.iter().map(|(limit, positions)| {
-            let channel = self
-                .keys
-                .channel(self.partition_of_limit(limit), Audience::Waiting);
+            let channel = self.keys.channel(self.partition_of_limit(limit));
             let message = ScriptArg::Packed(Release::write(by, limit));
             let how = [
                 ScriptArg::Text(by.to_string()),

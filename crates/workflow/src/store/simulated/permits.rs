@@ -11,8 +11,7 @@ use crate::codec::StoreError;
 use crate::model::{LeaseRef, Partition, Timestamp};
 use crate::store::change_notice::release::Release;
 use crate::store::{
-    Audience, PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId, Topic,
-    permit_duration,
+    PermitCount, PermitExtension, PermitHolders, PermitRequest, ServerId, Topic, permit_duration,
 };
 
 /// The permits of all limits.
@@ -122,10 +121,7 @@ fn notify_waiting(
 ) {
     let waiting = permits.waiting.remove(limit).unwrap_or_default();
     if waiting.iter().any(|server| *server != by) {
-        servers.publish(
-            Topic::Partition(partition, Audience::Waiting),
-            &Release::write(by, limit),
-        );
+        servers.publish(Topic::Partition(partition), &Release::write(by, limit));
     }
 }
 

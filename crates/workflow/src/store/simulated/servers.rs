@@ -43,10 +43,7 @@ impl Servers {
 
     pub(super) fn announce(&mut self, partition: Partition, notice: Option<ChangeNotice>) {
         if let Some(notice) = notice {
-            self.publish(
-                Topic::Partition(partition, notice.audience()),
-                &notice.write(),
-            );
+            self.publish(Topic::Partition(partition), &notice.write());
         }
     }
 

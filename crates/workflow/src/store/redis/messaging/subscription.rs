@@ -93,7 +93,7 @@ impl RedisStore {
             {
                 call.announce(
                     command_for(delivery),
-                    self.keys.channel(partition, notice.audience()),
+                    self.keys.channel(partition),
                     notice.write(),
                 );
             }
@@ -127,7 +127,7 @@ impl RedisSubscription {
         let keys = &self.store.keys;
         let channel = |topic: &Topic| match *topic {
             Topic::Servers => keys.servers()[1].clone(),
-            Topic::Partition(partition, audience) => keys.channel(partition, audience),
+            Topic::Partition(partition) => keys.channel(partition),
         };
         let named: HashMap<Bytes, Topic> = topics
             .iter()
