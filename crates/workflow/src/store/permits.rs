@@ -226,7 +226,7 @@ mod with_redis {
         let mut subscription = store.subscribe().unwrap();
         let topics: Vec<Topic> = store
             .all_partitions()
-            .map(|at| Topic::Partition(at))
+            .map(Topic::Partition)
             .collect();
         subscription.set_topics(&topics);
         for _ in topics {
