@@ -239,13 +239,18 @@ impl Engine {
         if unknown.is_empty() {
             return Ok(false);
         }
+        let partitions = self.partitions_in(reach);
+        let (whole, lanes): (Vec<_>, Vec<_>) = unknown
+            .into_iter()
+            .partition(|target| target.lanes.is_none());
+        self.refill(&lanes, &partitions, row_limit, RefillDepth::All)
+            .await?;
         // A claim that waits leaves long queues to a background refill.
         let (row_limit, depth) = match mode {
             ClaimMode::Immediate => (row_limit, RefillDepth::All),
             ClaimMode::LongPoll => (REFRESH_ROWS, RefillDepth::First),
         };
-        self.refill(&unknown, &self.partitions_in(reach), row_limit, depth)
-            .await?;
+        self.refill(&whole, &partitions, row_limit, depth).await?;
         Ok(true)
     }
 

@@ -224,10 +224,7 @@ mod with_redis {
 
     async fn listen(store: &Store) -> Subscription {
         let mut subscription = store.subscribe().unwrap();
-        let topics: Vec<Topic> = store
-            .all_partitions()
-            .map(Topic::Partition)
-            .collect();
+        let topics: Vec<Topic> = store.all_partitions().map(Topic::Partition).collect();
         subscription.set_topics(&topics);
         for _ in topics {
             assert!(matches!(
