@@ -34,7 +34,8 @@ pub(super) const REFRESH_ROWS: usize = 64;
 const MAX_REFUSALS: usize = 8;
 /// Maximum number of denials after which a claim tries again. Each blocks more limits.
 const MAX_DENIALS: usize = 64;
-/// Number of partitions of other servers that are tried before all of them.
+/// Number of partitions of other servers that are tried before all of them. Servers without jobs
+/// would otherwise compete for the same ones.
 const FEW_PARTITIONS: usize = 3;
 
 /// Partitions in which a claim looks for jobs: one reach after the other, until there are some.
@@ -42,8 +43,7 @@ const FEW_PARTITIONS: usize = 3;
 pub(in crate::engine) enum Reach {
     /// The partitions that are assigned to this server.
     Own,
-    /// A few of the others at random, so that servers without jobs do not compete for the same
-    /// ones.
+    /// A few of the others at random.
     Few,
     /// All partitions that are assigned to other servers.
     Others,

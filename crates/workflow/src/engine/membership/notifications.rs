@@ -23,9 +23,11 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Average interval at which a server checks again whether Redis lets it publish.
 const PUBLISH_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest delay before a server reads jobs that became ready in a remote partition. The workers of
-/// that partition's server go first.
+/// that partition's server go first. Without it, single jobs cost 2.8 times the refused writes and
+/// 39 % more commands.
 const REMOTE_READ_DELAY: Duration = Duration::from_micros(2_500);
-/// Doublings of that delay while other servers are faster, so it is at most 20 ms.
+/// Doublings of that delay while other servers are faster, so it is at most 20 ms. Without them,
+/// single jobs cost 37 % more commands.
 const MAX_DELAY_DOUBLINGS: u32 = 3;
 
 /// Queues and partitions that must be read because of notifications.
