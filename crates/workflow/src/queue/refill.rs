@@ -277,3 +277,46 @@ impl Drop for RefillGuard<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Partition;
+    use crate::queue::{ClaimMode, LocalPartitions, PartitionScope, RefillTarget};
+
+    const NAME: &str = "q";
+
+    /// What is left to read after a read that found no rows, if `during` happened meanwhile.
+    fn left_after_read(during: impl FnOnce(&QueueCache)) -> Vec<RefillTarget> {
+        let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
+        let names = [NAME.to_owned()];
+        let read = queues.begin_refill(&names);
+        during(&queues);
+        read.finish([RefillRows {
+            partitions: vec![Some(PartitionRows::default())],
+            ..RefillRows::default()
+        }]);
+        queues.incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
+    }
+
+    #[test]
+    fn a_mark_during_a_read_outlives_it() {
+        let whole = RefillTarget::whole_queues(&[NAME.to_owned()]);
+        assert_eq!(left_after_read(|_| {}), []);
+        assert_eq!(left_after_read(QueueCache::mark_all_incomplete), whole);
+        let lane = LaneKey {
+            limits: "".into(),
+            handler: "h".into(),
+        };
+        let mark_lane = |queues: &QueueCache| {
+            let mut by_name = queues.lock();
+            let queue = by_name.get_mut(NAME).unwrap();
+            queue.mark_lane_incomplete(&lane, Partition(0), &queues.local_partitions);
+        };
+        let only_lane = RefillTarget {
+            queue: NAME.to_owned(),
+            lanes: Some(vec![lane.clone()]),
+        };
+        assert_eq!(left_after_read(mark_lane), [only_lane]);
+    }
+}
