@@ -281,7 +281,8 @@ impl Drop for RefillGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Partition;
+    use crate::codec::ReadyJob;
+    use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
     use crate::queue::{ClaimMode, LocalPartitions, PartitionScope, RefillTarget};
 
     const NAME: &str = "q";
@@ -297,6 +298,37 @@ mod tests {
             ..RefillRows::default()
         }]);
         queues.incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
+    }
+
+    #[test]
+    fn a_job_that_goes_during_a_read_is_not_taken_from_it() {
+        let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
+        let names = [NAME.to_owned()];
+        let since = Timestamp::from_micros(1);
+        let row = ReadyJob {
+            queue: NAME.to_owned(),
+            handler: String::new(),
+            limit_key: String::new(),
+            priority: 0,
+            since,
+            workflow: WorkflowId::new(since, Partition(0), 1),
+            job: JobIndex(0),
+        }
+        .row();
+        let found = || RefillRows {
+            partitions: vec![Some(PartitionRows {
+                rows: vec![row.clone()],
+                ..PartitionRows::default()
+            })],
+            ..RefillRows::default()
+        };
+        let read = queues.begin_refill(&names);
+        queues.apply_rows(std::slice::from_ref(&row), &[]);
+        assert!(read.finish([found()]).new_jobs.is_empty());
+        assert_eq!(
+            queues.begin_refill(&names).finish([found()]).new_jobs.len(),
+            1
+        );
     }
 
     #[test]

@@ -208,3 +208,92 @@ impl Drop for PendingLeases {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::actor::request::StartMode;
+    use crate::engine::{EngineOptions, NewWorkflow};
+    use crate::graph::{ConcurrencyScope, Definition, Graph, JobDefinition, LimitDefinition};
+    use crate::queue::ExcludedJobs;
+    use crate::store::{SimulatedStore, Store};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
+    }
+
+    /// Two jobs of which one may run at a time.
+    async fn engine_with_limited_jobs() -> Engine {
+        let store = Store::Simulated(SimulatedStore::new(2));
+        let engine = Engine::start(store, EngineOptions::default())
+            .await
+            .unwrap();
+        let limit = LimitDefinition::Concurrency {
+            most: 1,
+            of: ConcurrencyScope::All,
+            entries: vec![("api".to_owned(), "one".to_owned())],
+        };
+        let job = |name| JobDefinition {
+            limits: vec![limit.clone()],
+            ..JobDefinition::new(name, "Handler")
+        };
+        let definition = Definition {
+            name: "test".to_owned(),
+            jobs: vec![job("a"), job("b")],
+            ..Definition::default()
+        };
+        let new = NewWorkflow {
+            graph: Graph::build(definition).unwrap(),
+            start: StartMode::Now,
+            created_at: None,
+        };
+        engine.create(vec![new], at(0)).await.remove(0).unwrap();
+        engine
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_before_it_is_sent_is_undone() {
+        let engine = engine_with_limited_jobs().await;
+        let queues = ["default".to_owned()];
+        let request = DequeueRequest {
+            queues: &queues,
+            handlers: None,
+            except: &ExcludedJobs::default(),
+        };
+        let dequeued = |engine: &Engine| {
+            let mut pending = PendingLeases::new(engine.clone());
+            pending.fill(request, 2);
+            pending
+        };
+        let untouched = dequeued(&engine);
+        assert_eq!(untouched.jobs.len(), 2);
+        assert!(dequeued(&engine).jobs.is_empty(), "both are being claimed");
+        drop(untouched);
+        let mut charged = dequeued(&engine);
+        assert_eq!(charged.jobs.len(), 2, "both are back");
+        charged.charge(LEASE, CallClock::new(at(1))).await;
+        assert_eq!((charged.jobs.len(), charged.denied), (1, 1));
+        drop(charged);
+        let claim = Claim {
+            queues: queues.to_vec(),
+            handlers: None,
+            worker: "w".to_owned(),
+            limit: 2,
+            lease: LEASE,
+        };
+        // The permit is released in a task.
+        for _ in 0..100 {
+            let pending = dequeued(&engine);
+            let attempt = pending.lease(&claim, CallClock::new(at(2))).await.unwrap();
+            if attempt.leased.len() == 1 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("the permit is not free");
+    }
+}
