@@ -13,7 +13,7 @@ mod waiting;
 
 pub(crate) use blocked_limits::LimitBlock;
 pub use cache::{ClaimMode, Paused};
-pub(crate) use cache::{PartitionScope, QueueCache, RefillDepth, RefillTarget};
+pub(crate) use cache::{PartitionScope, QueueCache, Reach, RefillDepth, RefillTarget};
 pub(crate) use dequeue::ExcludedJobs;
 pub(crate) use partitions::LocalPartitions;
 pub(crate) use ready_jobs::LaneKey;

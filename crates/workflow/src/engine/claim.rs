@@ -23,31 +23,21 @@ use crate::codec::StoreError;
 use crate::model::workflow_state::WorkerName;
 use crate::model::{LeaseRef, Partition, Timestamp, WorkflowId};
 use crate::queue::cache::DequeueRequest;
-use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, RefillDepth, WaitingClaim};
+use crate::queue::{ClaimMode, ExcludedJobs, PartitionScope, Reach, RefillDepth, WaitingClaim};
 
 /// Number of ready rows that are read of each own partition if too few jobs are known.
 const REFILL_ROWS: usize = 512;
-/// Number of ready rows that are read of each partition if its first jobs are enough.
+/// Number of ready rows that are read of each partition if only the next jobs are needed: of other
+/// servers' partitions, and for a claim that waits.
 pub(super) const REFRESH_ROWS: usize = 64;
-/// Maximum number of refusals after which a claim tries again. After most of them another server has
+/// Maximum number of refusals after which a claim tries again. Mostly another server leased the
 /// jobs, so the servers together make progress.
 const MAX_REFUSALS: usize = 8;
 /// Maximum number of denials after which a claim tries again. Each blocks more limits.
 const MAX_DENIALS: usize = 64;
-/// Number of partitions of other servers that are tried before all of them. Servers without jobs
+/// Number of partitions of other servers that are read before all of them. Servers without jobs
 /// would otherwise compete for the same ones.
 const FEW_PARTITIONS: usize = 3;
-
-/// Partitions in which a claim looks for jobs: one reach after the other, until there are some.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Reach {
-    /// The partitions that are assigned to this server.
-    Own,
-    /// A few of the others at random.
-    Few,
-    /// All partitions that are assigned to other servers.
-    Others,
-}
 
 /// Clock of one call. A call may wait for the store for long, and what a limiter answers then
 /// counts from the current time.
@@ -114,8 +104,7 @@ impl Engine {
         ))
     }
 
-    /// Leases ready jobs to a worker: all steps of that, in their order (ARCHITECTURE.md, "How
-    /// servers hand out jobs").
+    /// Leases ready jobs to a worker, in three steps (ARCHITECTURE.md, "How servers hand out jobs").
     async fn claim_jobs(
         &self,
         claim: &Claim,
@@ -127,7 +116,7 @@ impl Engine {
         self.queues().unblock_due(now);
         let mut refusals = 0;
         let mut denials = 0;
-        while refusals <= MAX_REFUSALS && denials <= MAX_DENIALS {
+        loop {
             // 1. Take jobs that this server knows, or else reads from the store.
             let pending = self.find_jobs(claim, except, mode).await?;
             if pending.jobs.is_empty() {
@@ -139,15 +128,15 @@ impl Engine {
             if !attempt.leased.is_empty() {
                 return Ok(attempt.leased);
             }
-            // 3. Try others. The refused jobs are forgotten by now. The jobs that were read with
-            // them are probably gone, too, so these are read again although some are known. Denied
-            // jobs wait until their limit has capacity.
-            if attempt.refused > 0 {
+            // 3. Try others. The lanes of refused jobs are forgotten by now and read again. After
+            // another refusal, all that is known of the queues is. Denied jobs wait until their
+            // limit has capacity.
+            if attempt.refused > 0 && refusals < MAX_REFUSALS {
                 refusals += 1;
-                let queues = &claim.queues;
-                self.read_unknown(queues, Reach::Own, ClaimMode::Immediate, REFRESH_ROWS)
-                    .await?;
-            } else if attempt.denied > 0 {
+                if refusals > 1 {
+                    self.queues().forget_all(&claim.queues);
+                }
+            } else if attempt.denied > 0 && denials < MAX_DENIALS {
                 denials += 1;
                 if denials > 1 {
                     self.block_next_keys(&claim.queues, denials, clock).await;
@@ -159,8 +148,8 @@ impl Engine {
         Ok(Vec::new())
     }
 
-    /// Takes known jobs. Lanes without known jobs are read before. If there are too few jobs, reads
-    /// the own partitions, and without any job a few others and then the rest.
+    /// Takes known jobs. Lanes without known local jobs are read before. If there are too few jobs,
+    /// reads the own partitions, and without any job a few others and then the rest.
     async fn find_jobs(
         &self,
         claim: &Claim,
@@ -191,14 +180,17 @@ impl Engine {
             if pending.jobs.len() >= enough {
                 break;
             }
-            if self
+            match self
                 .read_unknown(&claim.queues, reach, mode, row_limit)
-                .await?
+                .await
             {
-                pending.fill(request, claim.limit);
+                Ok(true) => pending.fill(request, claim.limit),
+                Ok(false) => {}
+                Err(error) if pending.jobs.is_empty() => return Err(error),
+                Err(_) => break,
             }
         }
-        // Only a claim that will wait needs the other partitions read in the background.
+        // Unknown jobs of other servers make a background refill due only if the claim will wait.
         let waits = pending.jobs.is_empty() && mode == ClaimMode::LongPoll;
         let scope = if waits {
             PartitionScope::All
@@ -209,8 +201,8 @@ impl Engine {
         Ok(pending)
     }
 
-    /// Reads the queues of which the store may have jobs that are not known here. Returns whether
-    /// there was such a queue.
+    /// Reads what the store may have of these queues that is not known here. Returns whether there
+    /// was anything to read.
     async fn read_unknown(
         &self,
         queues: &[String],
@@ -218,24 +210,10 @@ impl Engine {
         mode: ClaimMode,
         row_limit: usize,
     ) -> Result<bool, StoreError> {
-        let is_shared = self.queues().has_remote_partitions();
-        let reach = match reach {
-            Reach::Few if !is_shared => return Ok(false),
-            // Partitions may have become own ones since these were read.
-            Reach::Others if !is_shared => Reach::Own,
-            reach => reach,
-        };
-        let unknown = match reach {
-            Reach::Own => self
-                .queues()
-                .incomplete(queues, PartitionScope::Local, mode),
-            // A queue that is being read in the background may have jobs for this claim.
-            Reach::Few => {
-                self.queues()
-                    .incomplete(queues, PartitionScope::All, ClaimMode::Immediate)
-            }
-            Reach::Others => self.queues().incomplete(queues, PartitionScope::All, mode),
-        };
+        if reach != Reach::Own && !self.queues().has_remote_partitions() {
+            return Ok(false);
+        }
+        let unknown = self.queues().incomplete(queues, reach, mode);
         if unknown.is_empty() {
             return Ok(false);
         }

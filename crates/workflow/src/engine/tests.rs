@@ -10,7 +10,7 @@ use super::{Claim, NewWorkflow, WaitReason, *};
 use crate::graph::{ConcurrencyScope, Definition, Graph, JobDefinition, LimitDefinition};
 use crate::machine::Outcome;
 use crate::model::{JobState, Json};
-use crate::queue::{ClaimMode, PartitionScope, RefillDepth, RefillTarget};
+use crate::queue::{ClaimMode, Reach, RefillDepth, RefillTarget};
 use crate::store::SimulatedStore;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -327,7 +327,7 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     assert!(
         !engine
             .queues()
-            .incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
+            .incomplete(&names, Reach::Others, ClaimMode::Immediate)
             .is_empty()
     );
     let all: Vec<Partition> = engine.store().all_partitions().collect();
@@ -343,7 +343,7 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     assert!(
         engine
             .queues()
-            .incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
+            .incomplete(&names, Reach::Others, ClaimMode::Immediate)
             .is_empty()
     );
 }
@@ -401,7 +401,7 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
     assert!(
         engine
             .queues()
-            .incomplete(&last.queues, PartitionScope::All, ClaimMode::Immediate)
+            .incomplete(&last.queues, Reach::Others, ClaimMode::Immediate)
             .is_empty()
     );
 }

@@ -7,7 +7,6 @@ mod worker_interest;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use hashbrown::HashMap;
 use tokio::sync::Notify;
@@ -15,7 +14,7 @@ use tokio::sync::Notify;
 pub use self::paused::Paused;
 pub(crate) use super::dequeue::{ClaimEnd, DequeueRequest, DequeuedJob};
 pub use super::refill::refill_target::ClaimMode;
-pub(crate) use super::refill::refill_target::{PartitionScope, RefillDepth, RefillTarget};
+pub(crate) use super::refill::refill_target::{PartitionScope, Reach, RefillDepth, RefillTarget};
 use super::refill::round_robin::RoundRobin;
 use super::scheduler::weights::Weights;
 use super::{
@@ -24,16 +23,13 @@ use super::{
 use crate::codec::{ReadyRow, Row};
 use crate::model::Timestamp;
 
-/// Time after the last request of a worker during which its queue counts as served. Busy workers
-/// request again sooner.
-const SERVED_TTL: Duration = Duration::from_secs(120);
-
 /// Number of known queues above which queues without jobs and workers are forgotten. A worker may
 /// request any name, so unused names must not pile up.
 const MAX_IDLE_QUEUES: usize = 1_024;
 
 /// Memory for the keys of limits of all queues, in bytes.
 const MAX_KEY_BYTES: usize = 64 << 20;
+
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
 pub(crate) struct QueueCache {
@@ -193,7 +189,7 @@ impl QueueCache {
             .collect()
     }
 
-    /// Whether no queue must be read again for that reason and no workflow is quarantined until the
+    /// Whether no queue must be read again after a failure, and no workflow is quarantined until the
     /// store works.
     pub(crate) fn has_no_failures(&self) -> bool {
         !self
@@ -284,8 +280,7 @@ impl QueueCache {
         let mut by_name = self.lock();
         let queue = self.queue_mut(&mut by_name, name);
         if std::mem::replace(&mut queue.paused, paused == Paused::Yes) && !queue.paused {
-            queue.ready_jobs.forget_all();
-            queue.mark_incomplete();
+            queue.forget_all();
             queue.must_refill = true;
             self.refill_needed.notify_one();
         }
@@ -308,10 +303,8 @@ impl QueueCache {
         for name in names {
             if let Some(queue) = by_name.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));
-                let recently_requested = queue
-                    .last_requested_at
-                    .is_some_and(|at| self.now().since(at) <= SERVED_TTL);
-                served.extend((queue.has_waiters() || recently_requested).then(|| name.clone()));
+                let is_served = queue.has_waiters() || queue.is_served(self.now());
+                served.extend(is_served.then(|| name.clone()));
             }
         }
         (paused, served)

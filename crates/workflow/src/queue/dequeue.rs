@@ -6,7 +6,10 @@ use hashbrown::{HashMap, HashSet};
 
 use super::ready_jobs::known_jobs::DispatchKey;
 use super::scheduler::candidates;
-use super::{BlockedLimits, ClaimFilter, LaneKey, PassChange, Queue, QueueCache, StrideScheduler};
+use super::{
+    BlockedLimits, ClaimFilter, LaneKey, PassChange, Queue, QueueCache, QueueChange,
+    StrideScheduler,
+};
 use crate::codec::ReadyKey;
 use crate::graph::Limits;
 use crate::model::{JobIndex, LeaseRef, Timestamp, WorkflowId};
@@ -114,13 +117,14 @@ impl QueueCache {
         let Some(queue) = by_name.get_mut(&*dequeued.queue) else {
             return;
         };
-        queue.changes.record(dequeued.ready_key);
+        queue.changes.record(QueueChange::Job(dequeued.ready_key));
         queue.being_claimed.remove(&dequeued.ready_key);
         let partition = dequeued.workflow().partition();
         if end != ClaimEnd::Leased {
             queue.forget_lane(&dequeued.lane, partition, &self.local_partitions);
         }
         if end == ClaimEnd::Failed {
+            queue.mark_incomplete();
             queue.must_refill = true;
             self.refill_needed.notify_one();
         }

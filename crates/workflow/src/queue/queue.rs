@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
@@ -15,6 +16,10 @@ use super::{
 };
 use crate::codec::{ReadyKey, ReadyRow, Row};
 use crate::model::{Partition, Timestamp};
+
+/// Time after the last request of a worker during which its queue counts as served. Busy workers
+/// request again sooner.
+const SERVED_TTL: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -119,7 +124,7 @@ impl Queue {
         local_partitions: &LocalPartitions,
         now: Timestamp,
     ) {
-        self.changes.record(ready_key);
+        self.changes.record(QueueChange::Job(ready_key));
         self.add(key, ready_key, local_partitions, now);
     }
 
@@ -132,7 +137,7 @@ impl Queue {
         ready_key: ReadyKey,
         local_partitions: &LocalPartitions,
     ) {
-        self.changes.record(ready_key);
+        self.changes.record(QueueChange::Job(ready_key));
         self.mark_lane_incomplete(key, ready_key.workflow().partition(), local_partitions);
     }
 
@@ -164,7 +169,7 @@ impl Queue {
     /// them.
     pub(super) fn remove_row(&mut self, row: &ReadyRow<'_>) {
         if self.being_claimed.remove(&row.key) {
-            self.changes.record(row.key)
+            self.changes.record(QueueChange::Job(row.key))
         } else {
             self.remove(&self.ready_jobs.lane_key(row), &row.key)
         }
@@ -172,21 +177,33 @@ impl Queue {
 
     /// Forgets a job that is not ready any more.
     pub(super) fn remove(&mut self, key: &LaneKey, ready_key: &ReadyKey) {
-        self.changes.record(*ready_key);
+        self.changes.record(QueueChange::Job(*ready_key));
         self.ready_jobs.remove(key, ready_key);
         self.being_claimed.remove(ready_key);
     }
 
     /// Marks all lanes: the store may have a job that is not known here.
     pub(super) fn mark_incomplete(&mut self) {
-        self.changes.record_change(|| QueueChange::QueueIncomplete);
+        self.changes.record(QueueChange::QueueIncomplete);
         self.completeness = Completeness::default();
+    }
+
+    /// Forgets all known jobs: they may be gone from the store.
+    pub(super) fn forget_all(&mut self) {
+        self.ready_jobs.forget_all();
+        self.mark_incomplete();
+    }
+
+    /// Whether a worker requested jobs lately.
+    pub(super) fn is_served(&self, now: Timestamp) -> bool {
+        self.last_requested_at
+            .is_some_and(|at| now.since(at) <= SERVED_TTL)
     }
 
     /// Marks a lane, or the queue if there is no memory for the lane.
     fn mark_lane(&mut self, key: &LaneKey, mark: impl FnOnce(&mut Lane)) {
         self.changes
-            .record_change(|| QueueChange::LaneIncomplete(key.clone()));
+            .record(QueueChange::LaneIncomplete(key.clone()));
         if self.ready_jobs.change(key, mark).is_none() {
             self.mark_incomplete();
         }
@@ -204,8 +221,8 @@ impl Queue {
         });
     }
 
-    /// Forgets the jobs of a lane after a claim found that one was gone or may be gone: the others
-    /// that were read with it probably are, too.
+    /// Forgets the local jobs of a lane, or the remote ones, after a claim found that one in this
+    /// partition was gone or may be gone: the others that were read with it probably are, too.
     pub(super) fn forget_lane(
         &mut self,
         key: &LaneKey,
@@ -222,7 +239,7 @@ impl Queue {
 
     /// Moves a job to those that are being claimed.
     pub(super) fn start_claim(&mut self, key: &LaneKey, ready_key: ReadyKey) {
-        self.changes.record(ready_key);
+        self.changes.record(QueueChange::Job(ready_key));
         self.ready_jobs.remove(key, &ready_key);
         self.ready_jobs
             .advance_pass(&key.limits, PassChange::Dequeued);
@@ -243,7 +260,7 @@ impl Queue {
         self.ready_jobs.mark_incomplete(&found.skipped);
         let mut refilled = RefillResult::default();
         self.skipped_rows = 0;
-        self.must_refill = false;
+        let reads_remote = found.has_read(|at| !local_partitions.contains(at));
         let mut skipped = vec![0; found.partitions.len()];
         for (key, rows) in by_lane {
             let in_lane = found.lane_results(&key, &rows);
@@ -252,7 +269,9 @@ impl Queue {
                 if !newer.incomplete_lanes.contains(&key) {
                     lane.record_more(&in_lane, local_partitions);
                 }
-                lane.known_jobs.record_read(now);
+                if reads_remote {
+                    lane.known_jobs.record_read(now);
+                }
             });
             if changed.is_none() {
                 self.mark_incomplete();
@@ -277,8 +296,9 @@ impl Queue {
         self.skipped_rows = skipped.into_iter().max().unwrap_or(0);
         // A lane without memory for its key has marked the queue as incomplete. A job that was
         // forgotten in favour of others of its lane has marked the lane alone.
-        if !self.changes.since(began).is_incomplete {
+        if !self.changes.is_incomplete_since(began) {
             self.record_completeness(found, local_partitions, now);
+            self.must_refill &= !found.is_of_all_partitions();
         }
         self.changes.end(began);
         refilled
@@ -294,6 +314,10 @@ impl Queue {
         for (at, read) in found.partitions.iter().enumerate() {
             let rows = read.iter().flat_map(|read| &read.rows);
             for (row, parts) in rows.filter_map(|row| Some((row, ReadyRow::read(row)?))) {
+                // A row of another partition was not written by a server. It leads to no job.
+                if usize::from(parts.key.workflow().partition().0) != at {
+                    continue;
+                }
                 let key = self.ready_jobs.lane_key(&parts);
                 if !found.skipped.contains(&key) {
                     by_lane.entry(key).or_default().push((at, parts.key, row));

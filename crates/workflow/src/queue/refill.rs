@@ -12,15 +12,16 @@ use hashbrown::HashSet;
 use super::ready_jobs::lane::LaneReadResult;
 use super::{LaneKey, QueueCache};
 use crate::codec::{ReadyKey, Row};
+use crate::model::Partition;
 
 /// A change of what is known of a queue.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) enum QueueChange {
     /// A job came or went.
     Job(ReadyKey),
     /// A lane may have jobs that are not known here.
     LaneIncomplete(LaneKey),
-    /// Any lane may have such jobs.
+    /// Any lane of the queue may have jobs that are not known here.
     QueueIncomplete,
 }
 
@@ -29,7 +30,6 @@ pub(super) enum QueueChange {
 pub(super) struct NewerChanges {
     pub(super) jobs: HashSet<ReadyKey>,
     pub(super) incomplete_lanes: HashSet<LaneKey>,
-    pub(super) is_incomplete: bool,
 }
 
 /// The changes of a queue while reads are in progress.
@@ -43,13 +43,9 @@ pub(super) struct ChangeLog {
 }
 
 impl ChangeLog {
-    pub(super) fn record(&mut self, ready_key: ReadyKey) {
-        self.record_change(|| QueueChange::Job(ready_key));
-    }
-
-    pub(super) fn record_change(&mut self, change: impl FnOnce() -> QueueChange) {
+    pub(super) fn record(&mut self, change: QueueChange) {
         if !self.reads.is_empty() {
-            self.log.push_back(change());
+            self.log.push_back(change);
         }
     }
 
@@ -66,10 +62,16 @@ impl ChangeLog {
             match change {
                 QueueChange::Job(ready_key) => _ = newer.jobs.insert(*ready_key),
                 QueueChange::LaneIncomplete(key) => _ = newer.incomplete_lanes.insert(key.clone()),
-                QueueChange::QueueIncomplete => newer.is_incomplete = true,
+                QueueChange::QueueIncomplete => {}
             }
         }
         newer
+    }
+
+    /// Whether the whole queue was marked since a read began.
+    pub(super) fn is_incomplete_since(&self, began: u64) -> bool {
+        let mut since = self.log.iter().skip((began - self.dropped) as usize);
+        since.any(|change| matches!(change, QueueChange::QueueIncomplete))
     }
 
     /// Ends a read.
@@ -128,7 +130,7 @@ pub(crate) enum LanesRead {
 }
 
 impl PartitionRows {
-    /// Adds rows of lanes behind the covered ones, at most `each` of a lane. `all` says whether
+    /// Adds rows of lanes behind the covered ones, at most `lane_limit` of a lane. `all` says whether
     /// these are all lanes. Rows of skipped lanes are left out.
     pub(crate) fn add_lanes(
         &mut self,
@@ -181,6 +183,20 @@ impl PartitionRows {
 }
 
 impl RefillRows {
+    /// Whether one of these partitions was read.
+    pub(super) fn has_read(&self, is_one: impl Fn(Partition) -> bool) -> bool {
+        let mut partitions = (0_u16..).map(Partition).zip(&self.partitions);
+        partitions.any(|(at, read)| read.is_some() && is_one(at))
+    }
+
+    /// Whether the queue was read in all partitions, and not only some of its lanes.
+    pub(super) fn is_of_all_partitions(&self) -> bool {
+        let is_whole = |read: &PartitionRows| !matches!(read.lanes, LanesRead::Only(_));
+        self.partitions
+            .iter()
+            .all(|read| read.as_ref().is_some_and(is_whole))
+    }
+
     /// Returns the rows of a lane by partition, from its rows of all partitions.
     pub(super) fn lane_results(
         &self,
@@ -282,8 +298,9 @@ impl Drop for RefillGuard<'_> {
 mod tests {
     use super::*;
     use crate::codec::ReadyJob;
-    use crate::model::{JobIndex, Partition, Timestamp, WorkflowId};
-    use crate::queue::{ClaimMode, LocalPartitions, PartitionScope, RefillTarget};
+    use crate::model::{JobIndex, Timestamp, WorkflowId};
+    use crate::queue::cache::{ClaimEnd, DequeueRequest};
+    use crate::queue::{ClaimMode, ExcludedJobs, LocalPartitions, Reach, RefillTarget};
 
     const NAME: &str = "q";
 
@@ -293,42 +310,106 @@ mod tests {
         let names = [NAME.to_owned()];
         let read = queues.begin_refill(&names);
         during(&queues);
-        read.finish([RefillRows {
-            partitions: vec![Some(PartitionRows::default())],
+        read.finish([found(vec![Vec::new()])]);
+        queues.incomplete(&names, Reach::Others, ClaimMode::Immediate)
+    }
+
+    /// The row of a job without limits.
+    fn row(partition: u16) -> Row {
+        let since = Timestamp::from_micros(1);
+        let job = ReadyJob {
+            queue: NAME.to_owned(),
+            handler: String::new(),
+            limit_key: String::new(),
+            priority: 0,
+            since,
+            workflow: WorkflowId::new(since, Partition(partition), 1),
+            job: JobIndex(0),
+        };
+        job.row()
+    }
+
+    /// What a read found if all partitions have these rows.
+    fn found(rows: Vec<Vec<Row>>) -> RefillRows {
+        let read = |rows| {
+            Some(PartitionRows {
+                rows,
+                ..PartitionRows::default()
+            })
+        };
+        RefillRows {
+            partitions: rows.into_iter().map(read).collect(),
             ..RefillRows::default()
-        }]);
-        queues.incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
+        }
     }
 
     #[test]
     fn a_job_that_goes_during_a_read_is_not_taken_from_it() {
         let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
         let names = [NAME.to_owned()];
-        let since = Timestamp::from_micros(1);
-        let row = ReadyJob {
-            queue: NAME.to_owned(),
-            handler: String::new(),
-            limit_key: String::new(),
-            priority: 0,
-            since,
-            workflow: WorkflowId::new(since, Partition(0), 1),
-            job: JobIndex(0),
-        }
-        .row();
-        let found = || RefillRows {
-            partitions: vec![Some(PartitionRows {
-                rows: vec![row.clone()],
-                ..PartitionRows::default()
-            })],
-            ..RefillRows::default()
-        };
+        let rows = || found(vec![vec![row(0)]]);
         let read = queues.begin_refill(&names);
-        queues.apply_rows(std::slice::from_ref(&row), &[]);
-        assert!(read.finish([found()]).new_jobs.is_empty());
+        queues.apply_rows(&[row(0)], &[]);
+        assert!(read.finish([rows()]).new_jobs.is_empty());
+        let again = queues.begin_refill(&names).finish([rows()]);
+        assert_eq!(again.new_jobs.len(), 1);
+    }
+
+    #[test]
+    fn a_row_of_another_partition_is_no_job() {
+        let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
+        let names = [NAME.to_owned()];
+        let read = queues.begin_refill(&names);
+        let read = read.finish([found(vec![vec![row(1)]])]);
+        assert_eq!((read.new_jobs.len(), read.stale_rows.len()), (0, 0));
+        assert_eq!(queues.known_job_count(NAME), 0);
+    }
+
+    #[test]
+    fn a_lane_without_local_jobs_is_read_although_it_has_remote_ones() {
+        let local_partitions = LocalPartitions::all(2);
+        local_partitions.assign(Partition(1), false);
+        let queues = QueueCache::new(Arc::new(local_partitions));
+        let names = [NAME.to_owned()];
+        let rows = found(vec![vec![row(0)], vec![row(1)]]);
+        queues.begin_refill(&names).finish([rows]);
         assert_eq!(
-            queues.begin_refill(&names).finish([found()]).new_jobs.len(),
-            1
+            (
+                queues.known_job_count(NAME),
+                queues.lanes_to_refill(&names).len()
+            ),
+            (2, 0)
         );
+        let excluded = ExcludedJobs::default();
+        let request = DequeueRequest {
+            queues: &names,
+            handlers: None,
+            except: &excluded,
+        };
+        let refused = queues.dequeue(request, 1).remove(0);
+        assert_eq!(refused.workflow().partition(), Partition(0));
+        queues.finish_claim(&refused, ClaimEnd::Unknown);
+        assert_eq!(
+            (
+                queues.known_job_count(NAME),
+                queues.lanes_to_refill(&names).len()
+            ),
+            (1, 1)
+        );
+    }
+
+    #[test]
+    fn jobs_that_no_worker_requests_here_are_forgotten() {
+        let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
+        let known_after_poll = || {
+            queues.apply_rows(&[], &[row(0)]);
+            assert_eq!(queues.known_job_count(NAME), 1);
+            assert!(queues.mark_unwatched_incomplete().is_empty());
+            queues.known_job_count(NAME)
+        };
+        assert_eq!(known_after_poll(), 0);
+        assert!(queues.may_lease_directly(NAME, 0), "a worker asks for it");
+        assert_eq!(known_after_poll(), 1);
     }
 
     #[test]

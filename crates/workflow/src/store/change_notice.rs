@@ -1,6 +1,5 @@
 //! Change notices: messages between servers that jobs became ready, or that a timer is due soon.
-//! They replace polling. A notice may get lost, and it may announce more
-//! than there is.
+//! They replace polling. A notice may get lost, and it may announce more than there is.
 
 pub(crate) mod release;
 
@@ -34,7 +33,7 @@ impl std::str::FromStr for ServerId {
     }
 }
 
-/// Queues with newly ready jobs, each with the highest priority of these jobs.
+/// Queues or lanes with newly ready jobs, each with the highest priority of these jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReadyQueues {
     Queues(Vec<(String, u8)>),

@@ -25,6 +25,8 @@ on_every_shared_store! {
     what_was_lost_is_found_by_a_look
     what_another_server_served_is_no_gap
     what_another_server_took_is_tried_once
+    what_another_server_took_hides_no_other_job
+    a_claim_that_does_not_wait_finds_what_was_made_before
     an_urgent_job_elsewhere_goes_before_all_that_is_here
     an_old_job_elsewhere_goes_before_what_is_here
     a_timer_is_told_to_the_home_of_its_partition
@@ -198,6 +200,44 @@ async fn what_another_server_took_is_tried_once(store: Store) {
         assert!(claimed.is_empty());
     }
     assert_eq!(home.engine.conflicts(), 1);
+}
+
+/// Each lane of jobs that are gone costs a refused write, and a claim ends after some of them.
+async fn what_another_server_took_hides_no_other_job(store: Store) {
+    let servers = servers(&store, 2).await;
+    let [home, other] = &servers[..] else {
+        unreachable!()
+    };
+    let with_handler = |number: usize| {
+        let mut one = definition("a");
+        one.jobs[0].handler = format!("handler-{number}");
+        one
+    };
+    let none = home.engine.claim(&claim(1), at(0)).await.unwrap();
+    assert!(none.is_empty(), "from here on it knows all jobs");
+    for number in 0..50 {
+        create_of(&home.engine, with_handler(number), StartMode::Now).await;
+    }
+    let taken = other.engine.claim(&claim(50), at(0)).await.unwrap();
+    assert_eq!(taken.len(), 50);
+    let last = create_of(&home.engine, with_handler(50), StartMode::Now).await;
+    let claimed = home.engine.claim(&claim(1), at(0)).await.unwrap();
+    assert_eq!(claimed[0].lease.workflow, last);
+    assert_eq!(home.engine.conflicts(), 2);
+}
+
+/// The notice of a job that another server had answered for was on its way, and a claim said that there was none.
+async fn a_claim_that_does_not_wait_finds_what_was_made_before(store: Store) {
+    let servers = servers(&store, 2).await;
+    let [makes, claims] = &servers[..] else {
+        unreachable!()
+    };
+    until(|| claims.engine.receives_notifications()).await;
+    for _ in 0..50 {
+        let id = create(&makes.engine, "a", StartMode::Now).await;
+        let claimed = claims.engine.claim(&claim(1), at(0)).await.unwrap();
+        assert_eq!(claimed[0].lease.workflow, id);
+    }
 }
 
 async fn what_was_lost_is_found_by_a_look(store: Store) {

@@ -1,4 +1,4 @@
-//! The jobs of a claim on their way to the worker: dequeued, charged, and leased by their actors.
+//! The jobs of one attempt of a claim: dequeued, charged, and leased by their actors.
 
 use super::{CallClock, Claim};
 use crate::codec::StoreError;
@@ -126,7 +126,7 @@ impl PendingLeases {
         self.jobs.iter().zip(&self.tokens).map(request).collect()
     }
 
-    /// Passes the answers to the queues and limits. Returns the leased jobs.
+    /// Applies the answers to the queues and limits. Returns the leased jobs.
     fn resolve(
         mut self,
         mut answers: Vec<Result<Answer, EngineError>>,
@@ -153,6 +153,7 @@ impl PendingLeases {
                 Err(
                     EngineError::Refused(_)
                     | EngineError::NoWorkflow { .. }
+                    | EngineError::NoJob { .. }
                     | EngineError::Store(StoreError::Corrupt { .. }),
                 ) => attempt.refused += 1,
                 Err(error) => failure = Some(error),
@@ -164,13 +165,17 @@ impl PendingLeases {
         }
     }
 
-    /// Tells its queue how the claim of a job ended.
+    /// Applies the answer to a request to the queue of its job.
     fn finish_claim(&self, job: &DequeuedJob, answer: &Result<Answer, EngineError>) {
         let queues = self.engine.queues();
         match answer {
             Ok(_) => queues.finish_claim(job, ClaimEnd::Leased),
             // The job was not ready any more, and the server that changed it removes the row.
-            Err(EngineError::NoWorkflow { .. } | EngineError::Refused(_)) => {
+            Err(
+                EngineError::NoWorkflow { .. }
+                | EngineError::NoJob { .. }
+                | EngineError::Refused(_),
+            ) => {
                 queues.finish_claim(job, ClaimEnd::Unknown);
                 queues.record_orphan(job);
             }

@@ -30,8 +30,8 @@ const MAX_LANE_CALLS: usize = 512;
 const BACKGROUND_LANES_PER_CALL: usize = 16;
 
 impl Engine {
-    /// Reads at most `row_limit` ready rows of queues in each of these partitions, and then, if
-    /// `depth` says so, the first rows of each further lane.
+    /// Reads at most `row_limit` ready rows of queues in each of these partitions, and then, unless
+    /// `depth` is [`RefillDepth::First`], the first rows of each further lane.
     pub(in crate::engine) async fn refill(
         &self,
         targets: &[RefillTarget],
@@ -130,8 +130,8 @@ impl Engine {
             .await
     }
 
-    /// Rows of a read in which no partition answers. Known jobs of these partitions cannot be
-    /// claimed, and are read again when the partitions answer.
+    /// The result of a read to which no partition has answered: no rows. Known jobs of partitions
+    /// that do not answer are forgotten, because they cannot be claimed; later reads find them.
     fn unanswered_rows(&self, queues: &[RefillTarget], wanted: &[Partition]) -> Vec<RefillRows> {
         let partitions = || {
             (0..self.store().partitions())
@@ -267,7 +267,7 @@ struct RefillQuery<'a> {
 }
 
 impl<'a> RefillQuery<'a> {
-    fn new(queues: &'a [RefillTarget], most: usize, passed_over: usize) -> Self {
+    fn new(queues: &'a [RefillTarget], most: usize, skipped_rows: usize) -> Self {
         let mut prefixes = Vec::new();
         let mut lanes = Vec::new();
         for RefillTarget { queue, lanes: only } in queues {
@@ -281,7 +281,7 @@ impl<'a> RefillQuery<'a> {
             lanes.push(only.as_ref().map(|only| only.as_slice().into()));
         }
         // Fewer rows of each prefix if there are many, so that the read stays small.
-        let limit = (most / prefixes.len().max(1)).max(MIN_ROWS_PER_QUEUE.min(most)) + passed_over;
+        let limit = (most / prefixes.len().max(1)).max(MIN_ROWS_PER_QUEUE.min(most)) + skipped_rows;
         Self {
             queues,
             prefixes,
@@ -338,13 +338,16 @@ impl<'a> RefillQuery<'a> {
     }
 
     fn whole_queue(&self, rows: Vec<Row>) -> PartitionRows {
-        let last = rows
-            .last()
-            .filter(|_| rows.len() >= self.limit)
-            .and_then(|row| LaneKey::from_row(row));
-        match last {
-            None => PartitionRows {
+        if rows.len() < self.limit {
+            return PartitionRows {
                 rows,
+                ..PartitionRows::default()
+            };
+        }
+        // Rows that cannot be read are of no lane.
+        match rows.iter().rev().find_map(|row| LaneKey::from_row(row)) {
+            None => PartitionRows {
+                lanes: LanesRead::Only(Arc::new([])),
                 ..PartitionRows::default()
             },
             Some(last) => PartitionRows {

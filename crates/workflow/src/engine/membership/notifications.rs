@@ -7,10 +7,9 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::engine::claim::Reach;
 use crate::engine::{Context, Engine};
 use crate::model::{Partition, Timestamp};
-use crate::queue::{RefillDepth, RefillTarget};
+use crate::queue::{Reach, RefillDepth, RefillTarget};
 use crate::store::{Broadcast, ChangeNotice, ReadyQueues, StoreEvent, Subscription, Topic};
 
 /// Poll interval of the first jobs of remote partitions while workers are busy here: older jobs
@@ -18,7 +17,7 @@ use crate::store::{Broadcast, ChangeNotice, ReadyQueues, StoreEvent, Subscriptio
 const REMOTE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Rows of each partition that such a poll reads.
 const REMOTE_POLL_ROWS: usize = 8;
-/// Interval at which a server without busy workers checks whether one still waits.
+/// Interval at which a server without busy workers checks whether there are some.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Average interval at which a server checks again whether Redis lets it publish.
 const PUBLISH_PROBE_INTERVAL: Duration = Duration::from_secs(60);
@@ -184,7 +183,8 @@ impl<'a> NotificationLoop<'a> {
         self.engine.update_queues_complete();
     }
 
-    /// Returns whether workers are busy with jobs of local partitions.
+    /// Reads the first jobs of remote partitions while workers are busy with local ones. Returns
+    /// whether they are.
     async fn tick(&mut self) -> bool {
         let queues = self.engine.queues();
         let busy = queues.busy_queues();
@@ -195,7 +195,7 @@ impl<'a> NotificationLoop<'a> {
             let busy = RefillTarget::whole_queues(&busy);
             let _later = self
                 .engine
-                .refill(&busy, &remote, REMOTE_POLL_ROWS, RefillDepth::All)
+                .refill(&busy, &remote, REMOTE_POLL_ROWS, RefillDepth::First)
                 .await;
         }
         !busy.is_empty()
@@ -284,7 +284,7 @@ impl<'a> NotificationLoop<'a> {
         self.schedule_read(&notice.ready, &[partition], delay);
     }
 
-    /// Schedules a read of jobs that became ready in these partitions, after a pause.
+    /// Schedules a read of jobs that became ready in these partitions, after `delay`.
     fn schedule_read(&mut self, ready: &ReadyQueues, partitions: &[Partition], delay: Duration) {
         let wanted = self.engine.queues().wanted_refills(ready);
         if !wanted.is_empty() {

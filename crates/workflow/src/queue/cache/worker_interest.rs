@@ -1,5 +1,4 @@
-//! Whether workers wait for jobs here, and of which queues. Jobs that other servers make ready
-//! matter only then.
+//! Which queues workers want jobs of. Jobs that other servers make ready matter only then.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -20,8 +19,8 @@ impl QueueCache {
         }
     }
 
-    /// Waits until a worker claims jobs, if [`QueueCache::busy_queues`] returned no queue before. Only one
-    /// task at a time may wait.
+    /// Waits until a worker claims jobs, if [`QueueCache::busy_queues`] returned no queue before.
+    /// Only one task at a time may wait.
     pub(crate) async fn wait_for_claim(&self) {
         self.claim_started.notified().await;
     }
@@ -50,8 +49,8 @@ impl QueueCache {
         }
     }
 
-    /// Returns the queues that busy workers request and that have local jobs. Nothing is read of
-    /// these while that lasts. If there are none, [`QueueCache::wait_for_claim`] returns at the
+    /// Returns the queues that busy workers request and that have local jobs. Their claims do not
+    /// read other partitions. If there are none, [`QueueCache::wait_for_claim`] returns at the
     /// next claim.
     pub(crate) fn busy_queues(&self) -> Vec<String> {
         // Cleared before the check, so that a claim during the check is announced.

@@ -28,14 +28,10 @@ pub(crate) struct KnownJobs {
     read_at: Timestamp,
 }
 
-fn local_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
-    (u8::MAX - ready_key.priority(), ready_key.since(), ready_key)
-}
-
-fn remote_dispatch_key(ready_key: ReadyKey) -> DispatchKey {
+fn dispatch_key(ready_key: ReadyKey, delay: Duration) -> DispatchKey {
     (
         u8::MAX - ready_key.priority(),
-        ready_key.since() + REMOTE_DISPATCH_DELAY,
+        ready_key.since() + delay,
         ready_key,
     )
 }
@@ -53,7 +49,7 @@ impl KnownJobs {
         }
     }
 
-    /// Forgets the jobs in this kind of partition.
+    /// Forgets the local jobs, or the remote ones if the partition is remote.
     pub(super) fn clear(&mut self, partition: Partition, local_partitions: &LocalPartitions) {
         self.set_for(partition, local_partitions).clear();
     }
@@ -121,7 +117,7 @@ impl KnownJobs {
         }
     }
 
-    /// Records a read: remote jobs that were gone have been removed.
+    /// Records a read of remote partitions.
     pub(crate) fn record_read(&mut self, now: Timestamp) {
         self.read_at = now;
     }
@@ -134,15 +130,16 @@ impl KnownJobs {
     /// Known jobs in dispatch order; remote jobs count as 2 s younger. Remote jobs that were read
     /// more than 50 ms ago are left out, unless they precede the first local job.
     pub(crate) fn in_dispatch_order(&self, now: Timestamp) -> impl Iterator<Item = DispatchKey> {
-        let first_local = self.local.first().copied().map(local_dispatch_key);
+        let local = |ready_key: &ReadyKey| dispatch_key(*ready_key, Duration::ZERO);
+        let remote = |ready_key: &ReadyKey| dispatch_key(*ready_key, REMOTE_DISPATCH_DELAY);
+        let first_local = self.local.first().map(local);
         let stale = self.are_stale(now);
         let is_usable = move |dispatch_key: &DispatchKey| {
             !stale || first_local.is_some_and(|first| *dispatch_key < first)
         };
-        let remote = self.remote.iter().copied().map(remote_dispatch_key);
         merge_two(
-            self.local.iter().copied().map(local_dispatch_key),
-            remote.take_while(is_usable),
+            self.local.iter().map(local),
+            self.remote.iter().map(remote).take_while(is_usable),
         )
     }
 }

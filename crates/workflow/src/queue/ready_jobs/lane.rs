@@ -62,7 +62,7 @@ pub(crate) struct Lane {
 pub(super) struct LaneSummary {
     /// Number of known jobs.
     pub(super) known: usize,
-    /// Whether no job is known, and the store may have some.
+    /// Whether no local job or no job at all is known, and the store may have some.
     pub(super) needs_refill: bool,
 }
 
@@ -78,7 +78,8 @@ impl Lane {
     pub(super) fn summary(&self) -> LaneSummary {
         LaneSummary {
             known: self.known_jobs.len(),
-            needs_refill: self.known_jobs.is_empty() && self.more_rows.any(),
+            needs_refill: (self.known_jobs.local.is_empty() && self.more_rows.local)
+                || (self.known_jobs.is_empty() && self.more_rows.remote),
         }
     }
 
@@ -87,7 +88,8 @@ impl Lane {
         self.known_jobs.is_empty() && !self.more_rows.any()
     }
 
-    /// Marks that the store may have more rows in this kind of partition.
+    /// Marks that the store may have more rows in local partitions, or in remote ones if this one
+    /// is remote.
     pub(crate) fn mark_incomplete(
         &mut self,
         partition: Partition,
@@ -100,7 +102,8 @@ impl Lane {
         }
     }
 
-    /// Forgets the jobs in this kind of partition: they may be gone from the store.
+    /// Forgets the local jobs, or the remote ones if the partition is remote. The store may have
+    /// some of them.
     pub(crate) fn forget(&mut self, partition: Partition, local_partitions: &LocalPartitions) {
         self.known_jobs.clear(partition, local_partitions);
         self.mark_incomplete(partition, local_partitions);

@@ -66,6 +66,17 @@ pub enum ClaimMode {
     LongPoll,
 }
 
+/// Partitions in which a claim looks for jobs: one reach after the other, until there are some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// The partitions that are assigned to this server.
+    Own,
+    /// A few of the others at random.
+    Few,
+    /// All partitions that are assigned to other servers.
+    Others,
+}
+
 /// The partitions of which unknown jobs count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartitionScope {
@@ -87,18 +98,27 @@ impl QueueCache {
     }
 
     /// Returns the queues of `names` that are not paused and of which the store may have more jobs
-    /// than are known here. With [`PartitionScope::Local`] only jobs of local partitions count.
-    /// Blocked lanes are left out. With [`ClaimMode::LongPoll`] a queue is left out while a
-    /// background refill reads it.
+    /// than are known here. With [`Reach::Own`] only jobs of local partitions count. Blocked lanes
+    /// are left out.
+    ///
+    /// A claim with [`ClaimMode::Immediate`] reads all queues if there are other servers, because
+    /// the notice of a job may be on its way. One with [`ClaimMode::LongPoll`] leaves a queue that a
+    /// background refill reads, except for a few partitions: it need not wait for that.
     pub(crate) fn incomplete(
         &self,
         names: &[String],
-        scope: PartitionScope,
+        reach: Reach,
         mode: ClaimMode,
     ) -> Vec<RefillTarget> {
         let by_name = self.lock();
         let now = self.now();
-        let notified_of_all = self.notified_of_all.load(Relaxed);
+        let scope = if reach == Reach::Own {
+            PartitionScope::Local
+        } else {
+            PartitionScope::All
+        };
+        let trusts_notices = self.notified_of_all.load(Relaxed)
+            && (mode == ClaimMode::LongPoll || !self.has_remote_partitions());
         let to_read = |name: &String| {
             let Some(queue) = by_name.get(name.as_str()) else {
                 return Some(RefillTarget::whole(name));
@@ -106,8 +126,9 @@ impl QueueCache {
             if queue.paused {
                 return None;
             }
-            if !notified_of_all || !is_complete(queue, scope, now) {
-                let is_left_to_refill = queue.is_being_read && mode == ClaimMode::LongPoll;
+            if !trusts_notices || !is_complete(queue, scope, now) {
+                let is_left_to_refill =
+                    queue.is_being_read && mode == ClaimMode::LongPoll && reach != Reach::Few;
                 return (!is_left_to_refill).then(|| RefillTarget::whole(name));
             }
             let wants =
@@ -172,31 +193,43 @@ impl QueueCache {
         }
     }
 
-    /// Returns lanes with limits that have no known jobs while the store may have some. A claim
-    /// reads them even if it finds enough other jobs.
+    /// Returns lanes that have no known local jobs while the store may have some. A claim reads them
+    /// even if it finds enough other jobs.
     pub(crate) fn lanes_to_refill(&self, names: &[String]) -> Vec<RefillTarget> {
         let by_name = self.lock();
         let to_read = |name: &String| {
-            let queue = by_name
-                .get(name.as_str())
-                .filter(|queue| !queue.paused && queue.ready_jobs.has_limits())?;
+            let queue = by_name.get(name.as_str()).filter(|queue| !queue.paused)?;
             RefillTarget::empty_lanes(name, queue, |more| more.local)
         };
         names.iter().filter_map(to_read).collect()
     }
 
     /// Marks queues as incomplete, because other servers write too. Queues that a worker waits for
-    /// are returned instead: the caller reads them at once.
+    /// are returned instead: the caller reads them at once. Of queues that no worker requested
+    /// lately, all jobs are forgotten: other servers claim them without a notice.
     pub(crate) fn mark_unwatched_incomplete(&self) -> Vec<String> {
         let mut watched = Vec::new();
+        let now = self.now();
         for (name, queue) in self.lock().iter_mut() {
             if queue.has_waiters() {
-                watched.push(name.clone())
+                watched.push(name.clone());
+            } else if queue.is_served(now) {
+                queue.mark_incomplete();
             } else {
-                queue.mark_incomplete()
+                queue.forget_all();
             }
         }
         watched
+    }
+
+    /// Forgets all known jobs of queues, so that the next claims read them again.
+    pub(crate) fn forget_all(&self, names: &[String]) {
+        let mut by_name = self.lock();
+        for name in names {
+            if let Some(queue) = by_name.get_mut(name.as_str()) {
+                queue.forget_all();
+            }
+        }
     }
 }
 

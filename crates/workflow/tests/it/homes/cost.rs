@@ -117,6 +117,14 @@ async fn a_server_without_work_of_its_own_looks_at_a_few_partitions_first() {
     for _ in 0..100 {
         create(&servers[0].engine, "a", StartMode::Now).await;
     }
+    // It has heard of all these when it hears of one that comes after them.
+    until(|| servers[1].engine.receives_notifications()).await;
+    let after = ["after".to_owned()];
+    let arrival = servers[1].engine.arrival(&after);
+    let mut last = definition("b");
+    last.jobs[0].queue = "after".to_owned();
+    create_of(&servers[0].engine, last, StartMode::Now).await;
+    timeout(SOON, arrival).await.expect("it hears of the job");
     let before = asked(&redis, "zrange").await;
     assert_eq!(
         servers[1]
