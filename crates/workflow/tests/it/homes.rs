@@ -240,6 +240,18 @@ async fn a_claim_that_does_not_wait_finds_what_was_made_before(store: Store) {
     }
 }
 
+/// The one job of a store may be in any partition of any server.
+#[tokio::test]
+async fn the_last_job_is_found_wherever_it_is() {
+    let store = Store::Simulated(SimulatedStore::new(64));
+    let servers = servers(&store, 2).await;
+    for _ in 0..10 {
+        let id = create(&servers[0].engine, "a", StartMode::Now).await;
+        let claimed = servers[1].engine.claim(&claim(1), at(0)).await.unwrap();
+        assert_eq!(claimed[0].lease.workflow, id);
+    }
+}
+
 async fn what_was_lost_is_found_by_a_look(store: Store) {
     let servers = servers(&store, 2).await;
     let engine = servers[1].engine.clone();

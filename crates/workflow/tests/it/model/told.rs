@@ -160,12 +160,6 @@ async fn claim_all(
     now: Timestamp,
 ) -> Result<Vec<Claimed>, EngineError> {
     let waits = engine.arrival(&asked.queues);
-    // A claim of nothing tells the engine the time, from which on what it reads is young.
-    let nothing = Asked {
-        limit: 0,
-        ..asked.clone()
-    };
-    engine.claim(&nothing.claim(), now).await?;
     engine.poll_store().await?;
     let claimed = engine.claim(&asked.claim(), now).await;
     drop(waits);
