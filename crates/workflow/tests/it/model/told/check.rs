@@ -45,18 +45,7 @@ impl World {
             (Step::ClaimAll(asked), Told::Claimed(Ok(claimed)))
                 if !self.weather.is_bad() && self.engines[self.at].store_failures().is_empty() =>
             {
-                let handed_out = |(id, at): &LeaseOf| {
-                    let is_it = |claimed: &Claimed| {
-                        claimed.lease.workflow == *id && claimed.lease.job.index() == *at
-                    };
-                    claimed.iter().any(is_it)
-                };
-                // While there are jobs at home, those of other homes may be left to them.
-                let left = |job: &LeaseOf| {
-                    !handed_out(job) && (claimed.is_empty() || self.is_home_of(&job.0))
-                };
-                let ready = self.ready(before, &asked.queues);
-                assert!(!ready.iter().any(left), "all that is ready is handed out");
+                self.check_claimed_all(before, asked, claimed);
             }
             (Step::Wait(asked), Told::Waited(woken, claimed)) => {
                 self.check_waited(before, asked, *woken, claimed)
@@ -82,6 +71,21 @@ impl World {
             .iter()
             .find(|server| server.id == engine.server_id());
         own.is_none_or(|own| own.partitions.contains(&id.partition()))
+    }
+
+    /// Whether a claim of all handed out what it must.
+    fn check_claimed_all(&self, before: &Snapshots, asked: &Asked, claimed: &[Claimed]) {
+        let handed_out = |(id, at): &LeaseOf| {
+            let is_it = |claimed: &Claimed| {
+                claimed.lease.workflow == *id && claimed.lease.job.index() == *at
+            };
+            claimed.iter().any(is_it)
+        };
+        // While there are jobs at home, those of other homes may be left to them.
+        let left =
+            |job: &LeaseOf| !handed_out(job) && (claimed.is_empty() || self.is_home_of(&job.0));
+        let ready = self.ready(before, &asked.queues);
+        assert!(!ready.iter().any(left), "all that is ready is handed out");
     }
 
     /// The jobs that a worker may have, the most urgent first.
