@@ -122,15 +122,16 @@ impl Engine {
             if pending.jobs.is_empty() {
                 break;
             }
-            // 2. Acquire the permits and units of their limits, and then write their leases. A
-            // limit denies jobs; the store refuses leases if another server was first.
+            // 2. Acquire the permits and units of their limits, and then write their leases. Limits
+            // deny jobs. Jobs that another server was faster to lease are refused; what was
+            // acquired for them is given back.
             let attempt = pending.lease(claim, clock).await?;
             if !attempt.leased.is_empty() {
                 return Ok(attempt.leased);
             }
-            // 3. Try others. The lanes of refused jobs are forgotten by now and read again. After
-            // another refusal, all that is known of the queues is. Denied jobs wait until their
-            // limit has capacity.
+            // 3. Otherwise try other jobs. The lanes of refused jobs are forgotten by now, so they
+            // are read again; after a second refusal the whole queues are. Denied jobs wait until
+            // their limit has capacity.
             if attempt.refused > 0 && refusals < MAX_REFUSALS {
                 refusals += 1;
                 if refusals > 1 {
