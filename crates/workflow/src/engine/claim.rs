@@ -123,8 +123,8 @@ impl Engine {
                 break;
             }
             // 2. Acquire the permits and units of their limits, and then write their leases. Limits
-            // deny jobs. Jobs that another server was faster to lease are refused; what was
-            // acquired for them is given back.
+            // deny jobs. Jobs that another server was faster to lease are refused: their permits
+            // are released and their units refunded.
             let attempt = pending.lease(claim, clock).await?;
             if !attempt.leased.is_empty() {
                 return Ok(attempt.leased);
