@@ -180,7 +180,7 @@ fn selected_queue<'q>(by_name: &'q mut HashMap<String, Queue>, name: &str) -> &'
     by_name.get_mut(name).expect("it was just looked at")
 }
 
-/// Returns at most `limit` candidates. If no requested queue has limits, jobs are preferred that
+/// Returns at most `limit` candidates. If no keys take turns in these queues, jobs are preferred that
 /// one write can lease.
 fn selected_candidates(
     by_name: &HashMap<String, Queue>,
@@ -189,7 +189,7 @@ fn selected_candidates(
     limit: usize,
 ) -> Vec<Candidate> {
     let mut queues = names.iter().filter_map(|name| by_name.get(name.as_str()));
-    if queues.any(|queue| queue.ready_jobs.has_limits()) {
+    if queues.any(|queue| queue.ready_jobs.has_turns()) {
         return next_candidates(schedulers, limit, limit);
     }
     let first = next_candidates(schedulers, limit, candidates::candidate_count(limit));

@@ -93,9 +93,9 @@ impl ReadyJobs {
         self.known == 0
     }
 
-    /// Whether a key of limits is known.
-    pub(super) fn has_limits(&self) -> bool {
-        !self.limited.is_empty()
+    /// Whether several keys have jobs that are not blocked, so that they take turns.
+    pub(super) fn has_turns(&self) -> bool {
+        self.dispatch_order.len() + usize::from(self.unlimited.is_dispatchable()) > 1
     }
 
     pub(super) fn group(&self, limits: &str) -> Option<&LimitGroup> {
