@@ -7,4 +7,7 @@ pub(crate) mod job;
 pub(crate) mod limit;
 mod policies;
 pub(crate) mod queue;
+pub(crate) mod status;
+mod watch;
+pub(crate) mod worker;
 pub(crate) mod workflow;

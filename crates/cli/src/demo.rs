@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::{ApiClient, ApiRequest};
-use crate::output::exit::{CommandResult, Failure, print_failure};
+use crate::output::exit::{CommandResult, Details, Failure, print_failure};
 
 /// Number of workers, each with one job at a time.
 const WORKERS: usize = 12;
@@ -67,7 +67,7 @@ async fn create(api: &ApiClient, kind: graphs::WorkflowKind) {
             Err(failure) => {
                 // The server refused a definition, which is a mistake in the demo: the message
                 // helps to find it.
-                print_failure(&failure);
+                print_failure(&failure, Details::All);
                 RETRY_PAUSE
             }
         };

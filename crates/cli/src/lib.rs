@@ -24,7 +24,7 @@ pub use definition::{Definition, Mistake, field_names, file_name};
 pub use demo::Demo;
 pub use environment::{DEFAULT_SERVER, Environment};
 pub use output::counted::counted;
-pub use output::exit::{CommandResult, Exit, Failure, print_failure};
+pub use output::exit::{CommandResult, Details, Exit, Failure, print_failure};
 pub use output::moment::span_of;
 pub use output::printable::printable;
 pub use output::table::{Cell, Table};
@@ -33,16 +33,20 @@ pub use output::{Screen, print, write_failure};
 /// The commands that call a server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Creates, follows and controls workflows
+    /// Show whether the server, its limits and its store are well
+    Status,
+    /// Create, follow and control workflows
     #[command(visible_alias = "wf")]
     Workflow(commands::workflow::WorkflowCommand),
-    /// Shows and controls single jobs of a workflow
+    /// Show and control single jobs of a workflow
     Job(commands::job::JobCommand),
-    /// Shows queues, pauses and resumes them, and sets their limits and weights
+    /// Show and pause queues, and set their limits and weights
     Queue(commands::queue::QueueCommand),
-    /// Shows and sets the limits that handlers give their jobs
+    /// Show and set the limits that handlers give their jobs
     Handler(commands::handler::HandlerCommand),
-    /// Pauses, scales and checks rate limits, and shows which keys are asked for most
+    /// Show workers and what they run, and drain them
+    Worker(commands::worker::WorkerCommand),
+    /// Show, pause, scale and test rate limits, and show busy keys
     Limit(commands::limit::LimitCommand),
     /// The verbs of Gush.
     #[command(flatten)]
@@ -59,6 +63,8 @@ impl Command {
         let remote = &remote;
         let screen = &screen;
         match self {
+            Self::Status => commands::status::show(remote, screen).await,
+            Self::Worker(worker) => worker.run(remote, screen).await,
             Self::Workflow(workflow) => workflow.run(remote, screen).await,
             Self::Job(job) => job.run(remote, screen).await,
             Self::Queue(queue) => queue.run(remote, screen).await,

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use clap::ValueEnum;
 use serde_json::value::RawValue;
 
-use self::exit::{CommandResult, Exit, Failure};
+use self::exit::{CommandResult, Details, Exit, Failure};
 use self::moment::Moment;
 use crate::environment::{Colour, Glyphs, Locale};
 use printable::{escaped_json, indented, printable};
@@ -83,15 +83,11 @@ pub(crate) trait ListItem: Sized {
 }
 
 impl Screen {
-    /// Uses tables on a terminal and JSON otherwise, unless the user requested a format.
+    /// Uses tables, unless the user requested another format.
     pub(crate) fn new(requested: Option<Format>, locale: Locale) -> Self {
         let out = io::stdout();
         let is_terminal = out.is_terminal();
-        let format = requested.unwrap_or(if is_terminal {
-            Format::Table
-        } else {
-            Format::Json
-        });
+        let format = requested.unwrap_or(Format::Table);
         let colour = if is_terminal {
             locale.colour
         } else {
@@ -117,6 +113,16 @@ impl Screen {
     #[must_use]
     pub fn is_table(&self) -> bool {
         matches!(self.format, Format::Table | Format::Wide)
+    }
+
+    /// The details that a failure is printed with: a program gets all of them.
+    #[must_use]
+    pub fn failure_details(&self) -> Details {
+        if self.is_table() {
+            Details::Request
+        } else {
+            Details::All
+        }
     }
 
     /// Prints an object: the JSON of the server, its name, or the text of `table`.

@@ -19,47 +19,70 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
-use clap_complete::Shell;
+use clap::{
+    ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint,
+};
+use clap_complete::env::Shells;
+use clap_complete::{CompleteEnv, Shell};
 use tidegate_cli::{
-    CommandResult, Exit, Failure, Options, print, print_failure, with_examples, without_file_names,
-    without_options, write_failure,
+    CommandResult, Details, Exit, Failure, Options, print, print_failure, with_examples,
+    without_file_names, without_options, write_failure,
 };
 
 use crate::rls::reload::ConfigOrigin;
 use crate::settings::{self, Program, Settings};
 use crate::supervise::runtime::current_thread_runtime;
 
-/// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.
+/// Rate limits for Envoy, and workflows whose jobs obey the same limits.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version = crate::VERSION, max_term_width = 100)]
+#[command(name = "tidegate", version = crate::VERSION, max_term_width = 100, disable_version_flag = true)]
 struct Arguments {
+    /// Print the version
+    #[arg(long, short = 'v', short_alias = 'V', action = ArgAction::Version)]
+    version: Option<bool>,
     #[command(flatten)]
     options: Options,
     #[command(subcommand)]
     command: Option<Command>,
 }
 
+/// The variable with which a shell asks for completions.
+const COMPLETION_VARIABLE: &str = "TIDEGATE_COMPLETE";
+
+/// The commands of the help, by what they are for.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Server", &["serve", "demo", "status", "health", "settings"]),
+    ("Rate limits", &["limit", "check"]),
+    (
+        "Workflows",
+        &["workflow", "job", "queue", "handler", "worker", "import"],
+    ),
+    ("Maintenance", &["store", "completion", "version"]),
+];
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks rate limit configuration and definitions of workflows, without a server
+    /// Start the server; `tidegate` alone does, too
+    Serve,
+    /// Check limits and workflow definitions in files, without a server
     Check(Check),
-    /// Prints every setting with its value
+    /// Print all settings with their values
     Settings(SettingsArgs),
-    /// Starts a server in memory with sample limits, workflows, workers and calls, to look at
+    /// Start a server in memory with sample limits, jobs and traffic
     Demo,
-    /// Asks whether the server of this machine is healthy, for the health check of a container
+    /// Ask the server of this machine for its health, in a container
     Health,
     #[command(flatten)]
     Client(tidegate_cli::Command),
-    /// Shows, migrates, checks and copies the store of the workflows, without a server
+    /// Show, migrate, check and copy the store, without a server
     Store(store::StoreCommand),
-    /// Imports workflows of other programs
+    /// Import workflows of other programs
     Import(import::Import),
-    /// Prints a script that completes commands in a shell
+    /// Print a script that completes commands in a shell
     Completion(Completion),
-    /// Migrates the store to the layout of this version: store migrate
+    /// Print the version
+    Version,
+    /// Migrate the store to the layout of this version: store migrate
     #[command(hide = true)]
     Migrate(migrate::MigrateArgs),
 }
@@ -91,33 +114,68 @@ struct Completion {
 fn command() -> clap::Command {
     let about = format!(
         "\
-Settings are environment variables; `tidegate settings` lists them. The commands that ask a server read TIDEGATE_SERVER, \
-TIDEGATE_TOKEN and TIDEGATE_CACERT. The verbs of Gush are known, too: create, create_and_start, start, stop, show, rm, list, \
-viz, migrate.
+Settings of the server are environment variables: `tidegate settings` prints them. The verbs of Gush work too: create, \
+create_and_start, start, stop, show, rm, list, viz, migrate.
 
 Exit codes:
 {}",
         Exit::listed()
     );
-    with_examples(arguments().after_help(about))
+    with_groups(with_examples(arguments().after_help(about)))
 }
 
-/// The command line. Each command shows only the options that it accepts.
+/// Lists the commands by what they are for.
+fn with_groups(command: clap::Command) -> clap::Command {
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text += heading;
+        text += ":\n";
+        for name in names {
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about)
+                .expect("a listed command exists and says what it does");
+            text += &format!("  {name:<11} {about}\n");
+        }
+        text.push('\n');
+    }
+    command.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{text}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// The command line. The options of the server and of the output are in the first help only, and a
+/// command that accepts some of them shows those.
 fn arguments() -> clap::Command {
-    let hide = |command: clap::Command, names: &[&str], options: &[&str]| {
+    fn hide(command: clap::Command, names: &[impl AsRef<str>], options: &[&str]) -> clap::Command {
         names.iter().fold(command, |command, name| {
-            command.mut_subcommand(name, |command| without_options(command, options))
+            command.mut_subcommand(name.as_ref(), |command| without_options(command, options))
         })
-    };
+    }
     let command = without_file_names(Arguments::command());
     let offline = ["store", "import", "migrate"];
     let command = hide(command, &offline, &["server", "token_file", "cacert"]);
-    let plain = ["check", "settings", "demo", "health", "completion"];
-    hide(
-        command,
-        &plain,
-        &["server", "token_file", "cacert", "output"],
-    )
+    let plain = [
+        "serve",
+        "check",
+        "settings",
+        "demo",
+        "health",
+        "completion",
+        "version",
+    ];
+    let all = ["server", "token_file", "cacert", "output"];
+    let command = hide(command, &plain, &all);
+    hide(command, &client_commands(), &all)
+}
+
+/// Names of the commands that ask a server.
+fn client_commands() -> Vec<String> {
+    let client = tidegate_cli::Command::augment_subcommands(clap::Command::new("client"));
+    client
+        .get_subcommands()
+        .map(|command| command.get_name().to_owned())
+        .collect()
 }
 
 /// Arguments of the process. A container whose entry point is `/bin/ratelimit` often gets
@@ -141,53 +199,47 @@ pub fn main() -> ExitCode {
     if let Some(ended) = reference::run_tool(Program::started()) {
         return ended;
     }
+    // For a shell that completes a command; it ends the process.
+    CompleteEnv::with_factory(arguments)
+        .var(COMPLETION_VARIABLE)
+        .complete();
     let parsed = command()
         .try_get_matches_from(process_arguments())
         .and_then(|matches| Arguments::from_arg_matches(&matches));
-    match parsed {
-        Ok(Arguments {
-            options,
-            command: None,
-        }) if options.is_given() => exit_code(Err(Failure::usage(
-            "--server, --token-file, --cacert and --output need a command",
-        ))),
-        Ok(Arguments { command: None, .. }) => serve::serve(),
-        Ok(Arguments {
-            options,
-            command: Some(Command::Demo),
-        }) if !options.is_given() => serve::demo(),
-        Ok(Arguments {
-            options,
-            command: Some(command),
-        }) => exit_code(start(command, &options)),
-        Err(error) => exit_code(print_usage(error)),
+    let Arguments {
+        options, command, ..
+    } = match parsed {
+        Ok(arguments) => arguments,
+        Err(error) => return print_usage(&error),
+    };
+    match command.unwrap_or(Command::Serve) {
+        Command::Serve | Command::Demo if options.is_given() => {
+            let text =
+                "--server, --token-file, --cacert and --output need a command that asks a server";
+            exit_code(Err(Failure::usage(text)), &options)
+        }
+        Command::Serve => serve::serve(),
+        Command::Demo => serve::demo(),
+        command => exit_code(start(command, &options), &options),
     }
 }
 
 /// Prints the help, the version, or a usage error.
-fn print_usage(error: clap::Error) -> CommandResult {
-    let error = with_server_hint(error);
+fn print_usage(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| io::stdout().flush());
     // A usage error stays one even if its text cannot be printed. Help and the version are regular
     // output.
     if error.use_stderr() {
-        return Ok(Exit::Usage);
+        return Exit::Usage.into();
     }
-    printed
-        .map(|()| Exit::Done)
-        .map_err(|error| write_failure(&error))
-}
-
-/// Adds a hint for users who try `serve` or `server`: the server has no command.
-fn with_server_hint(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && matches!(word.as_str(), "serve" | "server")
-    {
-        error.remove(ContextKind::SuggestedSubcommand);
-        let tip = "Without a command, tidegate starts the server.".into();
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let failure = write_failure(&error);
+            print_failure(&failure, Details::Request);
+            failure.exit.into()
+        }
     }
-    error
 }
 
 fn start(command: Command, options: &Options) -> CommandResult {
@@ -215,11 +267,11 @@ fn start(command: Command, options: &Options) -> CommandResult {
     done
 }
 
-fn exit_code(done: CommandResult) -> ExitCode {
+fn exit_code(done: CommandResult, options: &Options) -> ExitCode {
     match done {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            print_failure(&failure);
+            print_failure(&failure, options.screen().failure_details());
             failure.exit.into()
         }
     }
@@ -261,10 +313,22 @@ fn print_report(report: &check::Report) -> CommandResult {
     })
 }
 
-/// Prints a script that completes commands in a shell.
+/// Prints a script with which a shell asks this program for completions.
 fn print_completion(shell: Shell) -> CommandResult {
+    let shells = Shells::builtins();
+    let completer = shells
+        .completer(&shell.to_string())
+        .expect("each shell has a completer");
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut arguments(), "tidegate", &mut script);
+    completer
+        .write_registration(
+            COMPLETION_VARIABLE,
+            "tidegate",
+            "tidegate",
+            "tidegate",
+            &mut script,
+        )
+        .map_err(|error| write_failure(&error))?;
     print(&String::from_utf8_lossy(&script)).map(|()| Exit::Done)
 }
 
@@ -272,10 +336,11 @@ async fn run(command: Command, options: &Options) -> CommandResult {
     match command {
         Command::Check(arguments) => print_report(&check::check(&arguments)),
         Command::Settings(arguments) => show_settings(&arguments),
-        Command::Demo => Err(Failure::usage(
-            "the demo is a server of its own, and takes no options",
-        )),
+        Command::Serve | Command::Demo => {
+            Err(Failure::usage("a server cannot run beside another command"))
+        }
         Command::Health => health::health(),
+        Command::Version => print(&format!("tidegate {}\n", crate::VERSION)).map(|()| Exit::Done),
         Command::Completion(Completion { shell }) => print_completion(shell),
         Command::Client(command) => command.run(options).await,
         Command::Store(store) => store.run(&options.screen()).await,

@@ -271,6 +271,42 @@ pub(crate) struct Problem {
     pub(crate) nothing_done: bool,
 }
 
+/// A mistake in the configuration of rate limits.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Mistake {
+    file: String,
+    #[serde(default)]
+    line: u64,
+    #[serde(default)]
+    column: u64,
+    text: String,
+    #[serde(default)]
+    hint: String,
+}
+
+/// The mistake in one line, such as `shop.yaml:4:25: invalid rate limit unit 'minuet'; did you mean
+/// 'minute'?`.
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.file.is_empty() {
+            parts.push(self.file.clone());
+        }
+        for place in [self.line, self.column] {
+            if place > 0 {
+                parts.push(place.to_string());
+            }
+        }
+        let place = parts.join(":");
+        let gap = if place.is_empty() { "" } else { ": " };
+        let hint = if self.hint.is_empty() { "" } else { "; " };
+        let Self {
+            text, hint: advice, ..
+        } = self;
+        f.write_str(&printable(&format!("{place}{gap}{text}{hint}{advice}")))
+    }
+}
+
 impl WorkflowSummary {
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")

@@ -12,9 +12,9 @@ use crate::output::exit::{CommandResult, Failure};
 use crate::output::{Format, Screen};
 
 /// Which server, and how its answers are shown. They may stand before or after a command.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct Options {
-    /// The server to ask [default: TIDEGATE_SERVER, or http://127.0.0.1:7070]
+    /// Server URL [default: TIDEGATE_SERVER, or http://127.0.0.1:7070]
     #[arg(long, global = true, help_heading = "Server", value_name = "URL", value_hint = ValueHint::Url)]
     server: Option<String>,
     /// File with the token; TIDEGATE_TOKEN is the token itself
@@ -24,8 +24,7 @@ pub struct Options {
     /// TIDEGATE_CACERT]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a
-    /// terminal, else json]
+    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table]
     #[arg(
         long,
         short,

@@ -72,6 +72,11 @@ pub(crate) async fn read_pages_of_size(
 }
 
 impl Pages {
+    /// The items as JSON text.
+    pub(crate) fn items(&self) -> &[Box<RawValue>] {
+        &self.items
+    }
+
     /// Prints the items. If there are more, it prints the option that raises the limit.
     pub(crate) fn show<T: ListItem + DeserializeOwned>(
         &self,

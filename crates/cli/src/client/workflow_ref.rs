@@ -10,6 +10,9 @@ use crate::output::printable::printable;
 /// Number of characters of an id, and the minimum of a short form.
 const ID_LENGTH: usize = 26;
 const MIN_PREFIX_LENGTH: usize = 4;
+/// Number of characters that a list shows of an id, if they tell its workflows apart. They hold the
+/// time of the creation in milliseconds.
+const SHORT_ID_LENGTH: usize = 12;
 /// Limit of workflows that an ambiguous reference lists.
 const MAX_LISTED: usize = 5;
 
@@ -44,6 +47,15 @@ pub(crate) fn path(id: &str) -> String {
 }
 
 impl WorkflowRef {
+    /// The reference, if the word is surely one: a name alone is not.
+    pub(crate) fn recognized(word: &str) -> Option<Self> {
+        let is_reference = word.starts_with("key:")
+            || word.starts_with("name:")
+            || (is_beginning(word) && word.starts_with('0'))
+            || is_id(word);
+        is_reference.then(|| Self(word.to_owned()))
+    }
+
     /// The path of the workflow in the API.
     pub(crate) async fn path(&self, remote: &ApiClient) -> CommandResult<String> {
         Ok(path(&self.id(remote).await?))
@@ -135,6 +147,24 @@ impl WorkflowRef {
     }
 }
 
+/// The number of first characters that tell all of these ids apart, and at least
+/// `SHORT_ID_LENGTH`.
+pub(crate) fn short_length<'a>(ids: impl Iterator<Item = &'a str>) -> usize {
+    let mut ids: Vec<&str> = ids.collect();
+    ids.sort_unstable();
+    let common = |pair: &[&str]| {
+        let same = pair[0].chars().zip(pair[1].chars());
+        same.take_while(|(one, other)| one == other).count()
+    };
+    let longest = ids.windows(2).map(common).max().unwrap_or(0);
+    (longest + 1).max(SHORT_ID_LENGTH)
+}
+
+/// The first `length` characters of an id.
+pub(crate) fn short_id(id: &str, length: usize) -> String {
+    id.chars().take(length).collect()
+}
+
 /// Whether a text can be the beginning of an id, and is shorter than an id.
 fn is_beginning(text: &str) -> bool {
     (MIN_PREFIX_LENGTH..ID_LENGTH).contains(&text.len()) && text.chars().all(is_in_ids)
@@ -153,6 +183,25 @@ fn is_in_ids(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_ids_tell_workflows_apart() {
+        let check = |ids: &[&str], expected: &[&str]| {
+            let length = short_length(ids.iter().copied());
+            let short: Vec<String> = ids.iter().map(|id| short_id(id, length)).collect();
+            assert_eq!(short, expected);
+        };
+        check(&[], &[]);
+        check(
+            &["01M7Z85C8H08RJZ5Q5JGPKMY04", "01M7Z85C9A08RJZ5Q5JGPKMY04"],
+            &["01M7Z85C8H08", "01M7Z85C9A08"],
+        );
+        check(
+            &["01M7Z85C8H08RJZ5Q5JGPKMY04", "01M7Z85C8H08RJ05Q5JGPKMY04"],
+            &["01M7Z85C8H08RJZ", "01M7Z85C8H08RJ0"],
+        );
+        check(&["é"], &["é"]);
+    }
 
     #[test]
     fn the_beginning_of_an_id_is_told_from_other_texts() {

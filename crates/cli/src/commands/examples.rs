@@ -1,9 +1,12 @@
-//! One example for each command, in its help.
+//! Examples of each command, in its help.
 
-use clap::Command;
+use clap::{Command, Subcommand as _};
 
-/// A use of each command.
-const EXAMPLES: [&str; 48] = [
+/// Uses of each command.
+const EXAMPLES: [&str; 62] = [
+    "tidegate serve",
+    "tidegate version",
+    "tidegate status",
     "tidegate check config/shop.yaml report.yaml",
     "tidegate settings",
     "tidegate demo",
@@ -12,7 +15,10 @@ const EXAMPLES: [&str; 48] = [
     "tidegate workflow create report.yaml --tag nightly --key report-2026-11-21",
     "tidegate workflow start 01M7Z85C8H08RJZ5Q5JGPKMY04",
     "tidegate workflow run report.yaml --timeout 1h",
+    "tidegate workflow run report.yaml --tag nightly --key report-2026-11-22",
     "tidegate workflow list --status failed,running --since 24h",
+    "tidegate workflow list --name report --watch",
+    "tidegate workflow list --status failed -o name",
     "tidegate workflow show name:report --jobs failed",
     "tidegate workflow wait key:report-2026-11-21 --timeout 10m",
     "tidegate workflow watch name:report",
@@ -24,6 +30,7 @@ const EXAMPLES: [&str; 48] = [
     "tidegate workflow rm --status succeeded --until 30d --dry-run",
     "tidegate workflow expire 01M7Z85C8H08RJZ5Q5JGPKMY04 --after 30d",
     "tidegate workflow graph 01M7Z85C8H08RJZ5Q5JGPKMY04 --form svg --file report.svg",
+    "tidegate workflow logs name:report --follow",
     "tidegate workflow count --by-name --since 7d",
     "tidegate job list 01M7Z85C8H08RJZ5Q5JGPKMY04 --state failed",
     "tidegate job show 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch",
@@ -38,9 +45,16 @@ const EXAMPLES: [&str; 48] = [
     "tidegate queue limits mail --set limits.yaml",
     "tidegate queue weights mail --set weights.yaml",
     "tidegate handler limits vendor.charge",
-    "tidegate limit list --queue mail",
+    "tidegate worker list",
+    "tidegate worker show billing-1",
+    "tidegate worker drain billing-1",
+    "tidegate worker undrain billing-1",
+    "tidegate limit list",
+    "tidegate limit list vendor",
+    "tidegate limit waiting --queue mail",
     "tidegate limit overrides",
     "tidegate limit pause vendor tenant=acme --for 10m --reason 'they are down'",
+    "tidegate limit pause --rule vendor.tenant --gateway",
     "tidegate limit resume vendor tenant=acme",
     "tidegate limit scale --rule vendor.tenant --by 0.5 --for 1h",
     "tidegate limit check vendor tenant=acme",
@@ -54,10 +68,16 @@ const EXAMPLES: [&str; 48] = [
     "tidegate migrate",
 ];
 
-/// The command, with an example in the help of each command below it.
+/// The command, with examples in the help of each command below it.
 #[must_use]
 pub fn with_examples(command: Command) -> Command {
     add_examples(command, "")
+}
+
+fn is_client(word: &str) -> bool {
+    crate::Command::augment_subcommands(Command::new("client"))
+        .find_subcommand(word)
+        .is_some()
 }
 
 fn add_examples(mut command: Command, path: &str) -> Command {
@@ -67,10 +87,16 @@ fn add_examples(mut command: Command, path: &str) -> Command {
             .expect("an example calls this program");
         arguments == path || arguments.starts_with(&format!("{path} "))
     };
-    if !command.has_subcommands()
-        && let Some(example) = EXAMPLES.iter().find(is_use)
-    {
-        command = command.after_help(format!("Example:\n  {example}"));
+    if !command.has_subcommands() {
+        let examples: Vec<&str> = EXAMPLES.iter().filter(is_use).copied().collect();
+        let examples = format!("Examples:\n  {}", examples.join("\n  "));
+        let word = path.split(' ').next().unwrap_or_default();
+        let options = if is_client(word) {
+            "\n\nOptions of the server and of the output: tidegate --help"
+        } else {
+            ""
+        };
+        command = command.after_help(examples + options);
     }
     let names: Vec<String> = command
         .get_subcommands()

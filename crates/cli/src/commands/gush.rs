@@ -8,33 +8,34 @@ use super::workflow::list::WorkflowListArgs;
 use super::workflow::show::{DrawingFormat, GraphArgs, WorkflowShowArgs};
 use super::workflow::targets::Targets;
 use super::workflow::{Create, Restart, WorkflowCommand, WorkflowVerb};
+use crate::client::complete;
 use crate::client::workflow_ref::WorkflowRef;
 use crate::definition::source::Source;
 
 #[derive(Debug, Subcommand)]
 pub enum Gush {
-    /// Creates a workflow and does not start it: workflow create --manual
+    /// Create a workflow without starting it: workflow create --manual
     #[command(hide = true)]
     Create(Source),
-    /// Creates a workflow and starts it: workflow create --start
+    /// Create a workflow and start it: workflow create --start
     #[command(hide = true, name = "create_and_start")]
     CreateAndStart(Source),
-    /// Starts a workflow, or runs jobs of it again: workflow start, workflow restart
+    /// Start a workflow, or run jobs of it again: workflow start, workflow restart
     #[command(hide = true)]
     Start(Start),
-    /// Stops workflows, which may go on later: workflow pause
+    /// Stop workflows, which may go on later: workflow pause
     #[command(hide = true)]
     Stop(GushWorkflows),
-    /// Shows a workflow: workflow show
+    /// Show a workflow: workflow show
     #[command(hide = true)]
     Show(GushShowArgs),
-    /// Removes workflows: workflow rm
+    /// Remove workflows: workflow rm
     #[command(hide = true)]
     Rm(GushWorkflows),
-    /// Lists workflows: workflow list
+    /// List workflows: workflow list
     #[command(hide = true)]
     List(WorkflowListArgs),
-    /// Draws a workflow into a file: workflow graph --form svg --file
+    /// Draw a workflow into a file: workflow graph --form svg --file
     #[command(hide = true)]
     Viz(Viz),
 }
@@ -42,7 +43,7 @@ pub enum Gush {
 #[derive(Debug, Args)]
 pub struct GushWorkflows {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(required = true, value_name = "ID")]
+    #[arg(required = true, value_name = "ID", add = complete::workflow())]
     ids: Vec<WorkflowRef>,
 }
 
@@ -50,6 +51,7 @@ pub struct GushWorkflows {
 pub struct Start {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// Names of jobs to run again; none starts the workflow
     jobs: Vec<String>,
@@ -59,6 +61,7 @@ pub struct Start {
 pub struct GushShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// Leave out everything but the jobs
     #[arg(long, alias = "skip_overview")]
@@ -75,6 +78,7 @@ pub struct GushShowArgs {
 pub struct Viz {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// File to write
     #[arg(long, short, default_value = "graph.svg", value_hint = ValueHint::FilePath)]

@@ -7,7 +7,7 @@ use crate::client::api_client::ApiClient;
 use crate::output::Screen;
 use crate::output::exit::CommandResult;
 
-/// Shows and sets what handlers give their jobs.
+/// Show and set what handlers give their jobs.
 #[derive(Debug, Args)]
 pub struct HandlerCommand {
     #[command(subcommand)]
@@ -16,7 +16,7 @@ pub struct HandlerCommand {
 
 #[derive(Debug, Subcommand)]
 enum HandlerVerb {
-    /// Shows, sets or removes the limits that all new jobs of a handler get
+    /// Show, set or remove the limits that all new jobs of a handler get
     Limits(PolicyArgs),
 }
 

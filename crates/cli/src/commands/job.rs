@@ -7,9 +7,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::watch::WatchOption;
 use super::workflow::{act, show};
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model::{self, STATES};
 use crate::client::pages::read_pages;
 use crate::client::workflow_ref::WorkflowRef;
@@ -18,7 +20,7 @@ use crate::output::moment::{Moment, short};
 use crate::output::printable::{indented, printable};
 use crate::output::{ListItem, Screen, facts};
 
-/// Shows and controls single jobs of a workflow.
+/// Show and control single jobs of a workflow.
 #[derive(Debug, Args)]
 pub struct JobCommand {
     #[command(subcommand)]
@@ -27,20 +29,20 @@ pub struct JobCommand {
 
 #[derive(Debug, Subcommand)]
 enum JobVerb {
-    /// Lists the jobs of a workflow
+    /// List the jobs of a workflow
     List(JobListArgs),
-    /// Shows a job: how far it is, params, output, and what went wrong in each attempt
+    /// Show progress, params, output and errors of a job
     Show(JobRef),
-    /// Shows what workers wrote to the log of a job: each line with its moment and attempt
+    /// Show the log of a job: each line with its time and attempt
     Log(log::JobLogArgs),
-    /// Runs a failed or cancelled job again
+    /// Run a failed or cancelled job again
     Retry(JobRef),
-    /// Skips a job; the rule of a job after it decides whether that runs: with none_failed or
-    /// all_done it does, with all_success it is skipped, too
+    /// Skip a job; the jobs after it follow their rule: with none_failed or all_done they run, with
+    /// all_success they are skipped, too
     Skip(JobRef),
-    /// Marks a job as succeeded, with an output if one is given
+    /// Mark a job as succeeded, with an output if one is given
     MarkSucceeded(MarkSucceededArgs),
-    /// Cancels a job
+    /// Cancel a job
     Cancel(JobRef),
 }
 
@@ -48,6 +50,7 @@ enum JobVerb {
 struct JobListArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// Only those of these states, with commas between them
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATES))]
@@ -55,14 +58,18 @@ struct JobListArgs {
     /// At most this many
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
     limit: usize,
+    #[command(flatten)]
+    watch: WatchOption,
 }
 
 #[derive(Debug, Args)]
 struct JobRef {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// Name of the job
+    #[arg(add = complete::job())]
     job: String,
 }
 
@@ -149,8 +156,11 @@ impl JobListArgs {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
-        let pages = read_pages(&path, &query, self.limit, remote).await?;
-        pages.show::<model::Job>("limit", remote, screen)
+        let show = async || {
+            let pages = read_pages(&path, &query, self.limit, remote).await?;
+            pages.show::<model::Job>("limit", remote, screen)
+        };
+        self.watch.run(screen, show).await
     }
 }
 

@@ -5,6 +5,7 @@ mod list;
 mod overrides;
 mod target;
 mod top;
+mod waiting;
 
 use clap::{Args, Subcommand};
 
@@ -12,11 +13,13 @@ use self::check::Check;
 use self::list::LimitListArgs;
 use self::overrides::{Pause, Scale};
 use self::target::LimitTarget;
+use self::waiting::LimitWaitingArgs;
+use super::watch::WatchOption;
 use crate::client::api_client::ApiClient;
 use crate::output::Screen;
 use crate::output::exit::CommandResult;
 
-/// Shows limits and who waits under them, pauses and scales rate limits, and checks requests.
+/// Show, pause, scale and test rate limits, and show the busiest keys.
 #[derive(Debug, Args)]
 pub struct LimitCommand {
     #[command(subcommand)]
@@ -25,32 +28,39 @@ pub struct LimitCommand {
 
 #[derive(Debug, Subcommand)]
 enum LimitVerb {
-    /// Lists the limits that jobs wait under: what is used of each, and how many wait
+    /// Show the limits as a tree, with their hits and who paused them
     List(LimitListArgs),
-    /// Lists limits and keys that are paused, throttled or scaled
+    /// List jobs that wait for a limit: what is used of it, and when there is room
+    Waiting(LimitWaitingArgs),
+    /// List limits and keys that are paused, throttled or scaled
     Overrides,
-    /// Pauses a limit or a key: its jobs wait
+    /// Pause a limit or a key: its jobs wait
     Pause(Pause),
-    /// Removes all that overrides a limit or a key
+    /// Remove pauses and scaling of a limit or a key
     Resume(LimitTarget),
-    /// Multiplies what a limit allows, for jobs and requests
+    /// Multiply what a limit allows, for jobs and requests
     Scale(Scale),
-    /// Says what a request would be answered, and charges nothing
+    /// Test a request without counting it
     Check(Check),
-    /// Shows the keys with the most hits at this server, and its latest refusals
-    Top,
+    /// Show the busiest keys of this server, and its latest refusals
+    Top(WatchOption),
 }
 
 impl LimitCommand {
     pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
         match self.verb {
             LimitVerb::List(wanted) => list::list(&wanted, remote, screen).await,
+            LimitVerb::Waiting(wanted) => waiting::list(&wanted, remote, screen).await,
             LimitVerb::Overrides => overrides::list(remote, screen).await,
             LimitVerb::Pause(pause) => overrides::pause(&pause, remote, screen).await,
             LimitVerb::Resume(target) => overrides::resume(&target, remote, screen).await,
             LimitVerb::Scale(scale) => overrides::scale(&scale, remote, screen).await,
             LimitVerb::Check(check) => check::check(&check, remote, screen).await,
-            LimitVerb::Top => top::show(remote, screen).await,
+            LimitVerb::Top(watch) => {
+                watch
+                    .run(screen, async || top::show(remote, screen).await)
+                    .await
+            }
         }
     }
 }

@@ -20,10 +20,10 @@ pub(crate) struct PolicyArgs {
     /// Its name
     #[arg(value_name = "NAME")]
     name: String,
-    /// Sets what this file has, in JSON or YAML; - is standard input
+    /// Set what this file has, in JSON or YAML; - is standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "remove")]
     set: Option<PathBuf>,
-    /// Removes all
+    /// Remove all
     #[arg(long)]
     remove: bool,
 }

@@ -3,9 +3,11 @@
 use clap::{Args, Subcommand};
 
 use super::policies::{PolicyArgs, PolicyKind};
+use super::watch::WatchOption;
 use super::workflow::for_each;
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model;
 use crate::client::pages::read_pages;
 use crate::output::exit::CommandResult;
@@ -14,7 +16,7 @@ use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen};
 
-/// Shows queues, pauses and resumes them, and sets their limits and weights.
+/// Show queues, pause and resume them, and set their limits and weights.
 #[derive(Debug, Args)]
 pub struct QueueCommand {
     #[command(subcommand)]
@@ -23,15 +25,15 @@ pub struct QueueCommand {
 
 #[derive(Debug, Subcommand)]
 enum QueueVerb {
-    /// Lists queues and the number of ready jobs in each
+    /// List queues and the number of ready jobs in each
     List(QueueListArgs),
-    /// Pauses queues: their jobs are not given to workers; running jobs continue
+    /// Pause queues: their jobs are not given to workers; running jobs continue
     Pause(QueueNames),
-    /// Resumes paused queues
+    /// Resume paused queues
     Resume(QueueNames),
-    /// Shows, sets or removes the limits that all new jobs of a queue get
+    /// Show, set or remove the limits that all new jobs of a queue get
     Limits(PolicyArgs),
-    /// Shows, sets or removes the weights of keys of a queue
+    /// Show, set or remove the weights of keys of a queue
     Weights(PolicyArgs),
 }
 
@@ -40,12 +42,14 @@ struct QueueListArgs {
     /// At most this many, by name
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
     limit: usize,
+    #[command(flatten)]
+    watch: WatchOption,
 }
 
 #[derive(Debug, Args)]
 struct QueueNames {
     /// Names of queues
-    #[arg(required = true, value_name = "QUEUE")]
+    #[arg(required = true, value_name = "QUEUE", add = complete::queue())]
     names: Vec<String>,
 }
 
@@ -62,8 +66,11 @@ impl QueueCommand {
 }
 
 async fn list(wanted: &QueueListArgs, remote: &ApiClient, screen: &Screen) -> CommandResult {
-    let pages = read_pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
-    pages.show::<model::Queue>("limit", remote, screen)
+    let show = async || {
+        let pages = read_pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+        pages.show::<model::Queue>("limit", remote, screen)
+    };
+    wanted.watch.run(screen, show).await
 }
 
 impl ListItem for model::Queue {
@@ -100,7 +107,7 @@ impl ListItem for model::Queue {
 
 impl QueueNames {
     async fn set(&self, verb: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
-        for_each(&self.names, async |name| {
+        for_each(&self.names, screen, async |name| {
             let text = remote
                 .text(&ApiRequest::post(
                     format!("/v1/queues/{}:{verb}", escaped(name)),

@@ -3,6 +3,7 @@
 pub(crate) mod bulk;
 pub(crate) mod follow;
 pub(crate) mod list;
+mod logs;
 pub(crate) mod show;
 pub(crate) mod targets;
 
@@ -12,6 +13,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model::ActionAnswer;
 use crate::client::workflow_ref::{self, WorkflowRef};
 use crate::definition::Definition;
@@ -25,7 +27,7 @@ use list::{WorkflowCountArgs, WorkflowListArgs};
 use show::{GraphArgs, WorkflowShowArgs};
 use targets::{BulkAction, Retention, Targets};
 
-/// Creates, follows and controls workflows.
+/// Create, follow and control workflows.
 #[derive(Debug, Args)]
 pub struct WorkflowCommand {
     #[command(subcommand)]
@@ -34,37 +36,39 @@ pub struct WorkflowCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WorkflowVerb {
-    /// Creates a workflow from a definition, and prints its id
+    /// Create a workflow from a definition, and print its id
     Create(Create),
-    /// Starts workflows that were created with --manual
+    /// Start workflows that were created with --manual
     Start(Targets),
-    /// Creates a workflow, starts it and waits for its end; the exit code is the outcome
+    /// Create a workflow, start it and wait for its end; the exit code is the outcome
     Run(Run),
-    /// Lists workflows, the newest first
+    /// List workflows, the newest first
     List(WorkflowListArgs),
-    /// Shows a workflow: its graph, its jobs, and why each of them is not running
+    /// Show a workflow: its graph, its jobs, and why each of them is not running
     Show(WorkflowShowArgs),
-    /// Waits until a workflow is over; the exit code is the outcome
+    /// Wait until a workflow is over; the exit code is the outcome
     Wait(Wait),
-    /// Follows a workflow until it is over; the exit code is the outcome
+    /// Follow a workflow until it is over; the exit code is the outcome
     Watch(Wait),
-    /// Cancels workflows: running jobs are cancelled, no other job starts
+    /// Cancel workflows: running jobs are cancelled, no other job starts
     Cancel(Targets),
-    /// Pauses workflows: running jobs finish, no other job starts
+    /// Pause workflows: running jobs finish, no other job starts
     Pause(Targets),
-    /// Resumes paused workflows
+    /// Resume paused workflows
     Resume(Targets),
-    /// Runs the failed and cancelled jobs of workflows again
+    /// Run the failed and cancelled jobs of workflows again
     Retry(Targets),
-    /// Runs chosen jobs of a workflow that have ended again
+    /// Run chosen jobs of a workflow that have ended again
     Restart(Restart),
-    /// Removes workflows that are over
+    /// Remove workflows that are over
     Rm(Targets),
-    /// Sets how long workflows are kept
+    /// Set how long workflows are kept
     Expire(Expire),
-    /// Draws the graph of a workflow
+    /// Draw the graph of a workflow
     Graph(GraphArgs),
-    /// Counts workflows by status
+    /// Show what workers wrote to the logs of all jobs of a workflow
+    Logs(logs::WorkflowLogsArgs),
+    /// Count workflows by status
     Count(WorkflowCountArgs),
 }
 
@@ -92,9 +96,10 @@ pub(crate) struct Run {
 pub(crate) struct Restart {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     pub(crate) id: WorkflowRef,
     /// Names of its jobs
-    #[arg(required = true, value_name = "JOB")]
+    #[arg(required = true, value_name = "JOB", add = complete::job())]
     pub(crate) jobs: Vec<String>,
     /// Restart all jobs after them as well
     #[arg(long)]
@@ -143,6 +148,7 @@ impl WorkflowCommand {
             }
             WorkflowVerb::Expire(expire) => expire.run(remote, screen).await,
             WorkflowVerb::Graph(graph) => show::graph(&graph, remote, screen).await,
+            WorkflowVerb::Logs(wanted) => logs::logs(&wanted, remote, screen).await,
             WorkflowVerb::Count(count) => list::count(&count, remote, screen).await,
         }
     }
@@ -188,6 +194,7 @@ fn action_text(acted: &ActionAnswer, screen: &Screen) -> String {
 /// the server is unavailable.
 pub(crate) async fn for_each<T>(
     items: &[T],
+    screen: &Screen,
     mut action: impl AsyncFnMut(&T) -> CommandResult,
 ) -> CommandResult {
     let mut outcome = Ok(Exit::Done);
@@ -195,7 +202,7 @@ pub(crate) async fn for_each<T>(
         if let Err(failure) = action(item).await {
             let fatal = failure.exit == Exit::Unavailable;
             if let Err(earlier) = std::mem::replace(&mut outcome, Err(failure)) {
-                print_failure(&earlier);
+                print_failure(&earlier, screen.failure_details());
             }
             if fatal {
                 break;

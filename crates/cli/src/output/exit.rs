@@ -1,6 +1,5 @@
 //! Exit codes, and the messages of failures.
 
-use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
@@ -124,32 +123,41 @@ impl Failure {
     pub fn unavailable(text: impl Into<String>) -> Self {
         Self::new(Exit::Unavailable, text)
     }
-}
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn message(&self, details: Details) -> String {
         // Line breaks are part of the message; other characters may come from a server.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
-        write!(f, "error: {}", lines.join("\n"))?;
-        let details = [
-            ("code", &self.code),
-            ("path", &self.path),
-            ("request", &self.request),
-        ];
-        for (name, value) in details
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
-        {
-            write!(f, "\n  {name}: {}", printable(value))?;
+        let mut message = format!("error: {}", lines.join("\n"));
+        let (code, path) = match details {
+            Details::Request => (None, None),
+            Details::All => (self.code.as_deref(), self.path.as_deref()),
+        };
+        for (name, value) in [
+            ("code", code),
+            ("path", path),
+            ("request", self.request.as_deref()),
+        ] {
+            if let Some(value) = value {
+                message += &format!("\n  {name}: {}", printable(value));
+            }
         }
-        Ok(())
+        message
     }
 }
 
+/// Details below the message of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Details {
+    /// Only the id of the request, to look for in the server's log.
+    Request,
+    /// Also the code and the field of the problem document.
+    All,
+}
+
 /// Prints the failure on standard error.
-pub fn print_failure(failure: &Failure) {
+pub fn print_failure(failure: &Failure, details: Details) {
     if failure.exit != Exit::OutputClosed {
-        print_message(&failure.to_string());
+        print_message(&failure.message(details));
     }
 }
 

@@ -12,7 +12,7 @@ use super::open_store::{IfMissing, OpenStore};
 use crate::settings::{RedisServer, Settings};
 use tidegate_cli::{CommandResult, Failure, Screen, Table, counted, printable, span_of};
 
-/// Imports workflows of other programs.
+/// Import workflows of other programs.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
     #[command(subcommand)]
@@ -21,7 +21,7 @@ pub(crate) struct Import {
 
 #[derive(Debug, Subcommand)]
 enum ImportSource {
-    /// Imports from Ruby's Gush; its Redis is only read
+    /// Import from Ruby's Gush; its Redis is only read
     Gush(Gush),
 }
 

@@ -8,11 +8,11 @@ use std::thread;
 use tidegate_cli::{Demo, Exit, print};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::settings::{LogFormat, Settings, SettingsError};
 use crate::supervise::runtime::current_thread_runtime;
-use crate::telemetry::logging;
+use crate::telemetry::logging::{self, LIFECYCLE};
 use crate::{Started, StopSignal, run};
 
 pub(crate) fn serve() -> ExitCode {
@@ -85,7 +85,10 @@ fn serve_with(
         stop
     };
     let exit = match run(settings, next_stop, banner) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            info!(target: LIFECYCLE, "stopped");
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             error!("{failure}");
             ExitCode::FAILURE

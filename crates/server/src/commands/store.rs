@@ -17,7 +17,7 @@ use crate::workflows::store;
 use info::StoreInfo;
 use tidegate_cli::{CommandResult, Exit, Failure, Screen};
 
-/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of
+/// Show, migrate, check and copy the store of the workflows, without a server. The settings of
 /// the server say where it is.
 #[derive(Debug, Args)]
 pub(crate) struct StoreCommand {
@@ -27,19 +27,19 @@ pub(crate) struct StoreCommand {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum StoreVerb {
-    /// Shows where the store is and what is in it
+    /// Show where the store is and what is in it
     Info,
-    /// Migrates the store to the layout of this version, while servers of this version use it
+    /// Migrate the store to the layout of this version, while servers of this version use it
     Migrate(MigrateArgs),
-    /// Reads all of the store and reports rows that contradict each other
+    /// Read all of the store and report rows that contradict each other
     Check {
         /// Writes the rows that are missing again, and removes those that are left over
         #[arg(long)]
         repair: bool,
     },
-    /// Writes a store that is a file anew, as small as it can be, while no server has it open
+    /// Write a store that is a file anew, as small as it can be, while no server has it open
     Compact,
-    /// Copies a store that is a file, also while a server has it open
+    /// Copy a store that is a file, also while a server has it open
     Backup {
         /// The copy. It must not exist, and appears only when it is complete
         #[arg(value_hint = ValueHint::FilePath)]

@@ -25,6 +25,7 @@ use crate::supervise::error::ServeError;
 use crate::supervise::health::{Health, PartHealth};
 use crate::supervise::notify::Notify;
 use crate::supervise::{Supervisor, failpoint};
+use crate::telemetry::logging::LIFECYCLE;
 use crate::telemetry::metrics::Metrics;
 use files::{FileSet, ReadFailure};
 pub(crate) use files::{FolderEntry, entries, read_regular};
@@ -73,6 +74,7 @@ pub(crate) struct ConfigTarget {
 struct AppliedConfig {
     sources: usize,
     domains: usize,
+    limits: usize,
 }
 
 /// A configuration that is part of the program.
@@ -179,6 +181,7 @@ impl ConfigTarget {
                 for error in errors {
                     error!("Error loading new configuration: {error}");
                 }
+                info!(target: LIFECYCLE, "{}", self.status.limits_in_force());
                 false
             }
         }
@@ -214,6 +217,7 @@ impl ConfigTarget {
     fn apply(&self, configuration: Configuration, sources: usize) -> AppliedConfig {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
+        let (_, limits) = configuration.counts();
         if self.health_needs_domain {
             self.health
                 .set_configuration(PartHealth::healthy_if(domains > 0));
@@ -221,7 +225,11 @@ impl ConfigTarget {
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
         self.status.applied(sources);
-        AppliedConfig { sources, domains }
+        AppliedConfig {
+            sources,
+            domains,
+            limits,
+        }
     }
 
     /// Counts and logs files that cannot be read.
@@ -260,7 +268,11 @@ impl ConfigTarget {
 impl AppliedConfig {
     /// Logs the counts, and how many configurations were not logged before.
     fn log(&self, suppressed: u64) {
-        let Self { sources, domains } = self;
+        let Self {
+            sources,
+            domains,
+            limits,
+        } = self;
         match (domains, suppressed) {
             (0, _) => {
                 warn!(
@@ -270,8 +282,10 @@ impl AppliedConfig {
                     "loaded configuration: it has no domain, so nothing is limited"
                 )
             }
-            (_, 0) => info!(sources, domains, "loaded configuration"),
-            (_, 1..) => info!(sources, domains, suppressed, "loaded configuration"),
+            (_, 0) => info!(target: LIFECYCLE, sources, domains, limits, "loaded configuration"),
+            (_, 1..) => {
+                info!(target: LIFECYCLE, sources, domains, limits, suppressed, "loaded configuration")
+            }
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::net::bounds::PortBounds;
+use crate::telemetry::logging::LIFECYCLE;
 
 /// Interval between two checks for open connections.
 const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -38,24 +39,24 @@ impl DrainDelay<'_> {
     ) {
         let length = self.length;
         match stop {
-            _ if length.is_zero() => info!("draining"),
+            _ if length.is_zero() => info!(target: LIFECYCLE, "draining"),
             StopSignal::Terminal if !self.is_connected() => {
-                return info!("draining: no client is connected");
+                return info!(target: LIFECYCLE, "draining: no client is connected");
             }
             // A person needs the reason for the delay, and its length.
-            StopSignal::Terminal => {
-                warn!(
-                    "draining: calls are answered for {length:?} more, since a client is connected; a second signal ends this"
-                );
-            }
-            StopSignal::Manager => {
-                info!("draining: calls are answered for {length:?} more; a second signal ends this")
-            }
+            StopSignal::Terminal => info!(
+                target: LIFECYCLE,
+                "draining for up to {length:?}, since a client is connected; Ctrl-C again stops now"
+            ),
+            StopSignal::Manager => info!(
+                target: LIFECYCLE,
+                "draining: calls are answered for {length:?} more; a second signal stops now"
+            ),
         }
         tokio::select! {
             () = sleep(length) => {}
-            () = self.until_no_clients(), if stop == StopSignal::Terminal => info!("no client is connected any more"),
-            _ = next_stop() => info!("a second signal ends the delay"),
+            () = self.until_no_clients(), if stop == StopSignal::Terminal => info!(target: LIFECYCLE, "no client is connected any more"),
+            _ = next_stop() => info!(target: LIFECYCLE, "a second signal ends the delay"),
         }
     }
 

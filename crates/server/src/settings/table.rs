@@ -235,7 +235,7 @@ sections! {
         GRPC_CLIENT_TLS_SAN: Text, "";
     }
     "Logging" {
-        /// Lowest level that is logged, on standard error. `debug` adds a line for each decision, with the keys of its descriptors and without values; `trace` a line for each HTTP/2 frame.
+        /// Lowest level that is logged, on standard error. `debug` adds a line for each decision, with the keys of its descriptors and without values; `trace` a line for each HTTP/2 frame. `warn` also shows when limits are loaded, and when the server drains and stops.
         LOG_LEVEL: LEVELS, "WARN";
         /// `json` writes one JSON object a line, with `@timestamp`, `@message` and `level`. Every other value writes plain text. Mistakes in settings, which end the start, are plain text in any case.
         LOG_FORMAT: Text, "text";

@@ -18,6 +18,10 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::settings::{LogFormat, LogSettings};
 use lines::LogQueue;
 
+/// Target of the lines that say what the server does as a whole: limits were loaded, it drains, it
+/// has stopped. They are logged at the default level too, although they are no warnings.
+pub(crate) const LIFECYCLE: &str = "lifecycle";
+
 /// The log. Its drop writes the lines so far, if standard error is read.
 #[derive(Debug)]
 pub(crate) struct Logging(LogQueue);
@@ -42,10 +46,18 @@ pub(crate) fn start(settings: LogSettings) -> io::Result<Logging> {
     } else {
         level
     };
-    let filter = Targets::new().with_default(level).with_target("h2", frames);
+    let lifecycle = if level == LevelFilter::WARN {
+        LevelFilter::INFO
+    } else {
+        level
+    };
+    let filter = Targets::new()
+        .with_default(level)
+        .with_target("h2", frames)
+        .with_target(LIFECYCLE, lifecycle);
     let subscriber = tracing_subscriber::fmt()
         .with_writer(lines.clone())
-        .with_max_level(level);
+        .with_max_level(level.max(lifecycle));
     // Only the first call has an effect, as documented.
     let _ = match settings.format {
         LogFormat::Text | LogFormat::Colourless => {

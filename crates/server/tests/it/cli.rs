@@ -204,9 +204,17 @@ fn ask(flows: &Flows, arguments: &[&str]) -> Command {
     command
 }
 
-/// Asks the server of `flows`, with the output on pipes.
+/// Asks the server of `flows`, with the output on pipes; in JSON, unless another form is named or there is none.
 pub(crate) fn tidegate(flows: &Flows, arguments: &[&str]) -> Ended {
-    run(&mut ask(flows, arguments))
+    run(&mut ask(flows, &in_json(arguments)))
+}
+
+fn in_json<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let has_form = arguments
+        .iter()
+        .any(|word| ["-o", "graph", "viz"].contains(word));
+    let form: &[&str] = if has_form { &[] } else { &["-o", "json"] };
+    [arguments, form].concat()
 }
 
 /// A folder with files.

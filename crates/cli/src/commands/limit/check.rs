@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::target::entry;
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model::entries_text;
 use crate::output::Screen;
 use crate::output::exit::CommandResult;
@@ -17,7 +18,7 @@ use crate::output::printable::printable;
 #[derive(Debug, Args)]
 pub(super) struct Check {
     /// The domain
-    #[arg(value_name = "DOMAIN")]
+    #[arg(value_name = "DOMAIN", add = complete::domain())]
     domain: String,
     /// The entries of one descriptor
     #[arg(required = true, value_name = "KEY=VALUE", value_parser = entry)]

@@ -24,7 +24,7 @@ const PATH: &str = "/v1/limits/overrides";
 pub(super) struct Pause {
     #[command(flatten)]
     target: LimitTarget,
-    /// Refuses requests, too
+    /// Refuse requests, too
     #[arg(long)]
     gateway: bool,
     #[command(flatten)]
@@ -36,16 +36,22 @@ pub(super) struct Scale {
     #[command(flatten)]
     target: LimitTarget,
     /// The factor, 0 to 1000
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
     by: f64,
     #[command(flatten)]
     terms: OverrideOptions,
 }
 
+/// Parses a factor, for clap.
+fn factor(text: &str) -> Result<f64, String> {
+    text.parse()
+        .map_err(|_| "expected a number such as 0.5".to_owned())
+}
+
 /// Duration of an override, and the reason for it.
 #[derive(Debug, Args)]
 struct OverrideOptions {
-    /// Ends after this time; without it, when it is removed
+    /// End after this time; without it, when it is removed
     #[arg(long = "for", value_name = "TIME", value_parser = span_of)]
     lasts: Option<Duration>,
     /// Why, for those who see it
@@ -63,7 +69,7 @@ struct OverrideList {
 
 /// An override of a limit or a key.
 #[derive(Debug, Deserialize)]
-struct Override {
+pub(super) struct Override {
     rule: Option<String>,
     domain: Option<String>,
     #[serde(default)]
@@ -100,6 +106,21 @@ impl Override {
         match self.until {
             None => "until removed".to_owned(),
             Some(until) => screen.moment(until, now),
+        }
+    }
+
+    /// Whether it is of all keys of this limit.
+    pub(super) fn is_of_rule(&self, rule: &str) -> bool {
+        self.rule.as_deref() == Some(rule)
+    }
+
+    /// The state of what it overrides, such as `paused by ops, ends in 12m`.
+    pub(super) fn state(&self, screen: &Screen, now: Moment) -> String {
+        let effect = self.effect();
+        let by = &self.by;
+        match self.until {
+            Some(until) => format!("{effect} by {by}, ends {}", screen.moment(until, now)),
+            None => format!("{effect} by {by} until resumed"),
         }
     }
 
@@ -156,6 +177,12 @@ impl ListItem for Override {
         }
         table.text(screen)
     }
+}
+
+/// Reads all overrides that this version understands.
+pub(super) async fn read(remote: &ApiClient) -> CommandResult<Vec<Override>> {
+    let OverrideList { items, .. } = remote.get_json(PATH).await?;
+    items.iter().map(|item| remote.parse(item.get())).collect()
 }
 
 pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> CommandResult {

@@ -175,10 +175,8 @@ impl BulkOutcome {
         }
         for FailedWorkflow { id, error, .. } in failed.iter().take(MAX_SHOWN_FAILURES) {
             // Each failure is one line, whatever characters its texts contain.
-            print_failure(&Failure::new(
-                Exit::Refused,
-                format!("{}: {}", printable(id), printable(&error.detail)),
-            ));
+            let text = format!("{}: {}", printable(id), printable(&error.detail));
+            print_failure(&Failure::new(Exit::Refused, text), screen.failure_details());
         }
         self.exit()
     }

@@ -6,6 +6,7 @@ mod wait_limit;
 use clap::Args;
 
 use crate::client::api_client::ApiClient;
+use crate::client::complete;
 use crate::client::model::WorkflowSummary;
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
@@ -20,6 +21,7 @@ pub(crate) use wait_limit::{WaitLimit, WaitOptions};
 pub(crate) struct Wait {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     id: WorkflowRef,
     #[command(flatten)]
     until: WaitOptions,

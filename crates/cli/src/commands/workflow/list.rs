@@ -7,10 +7,13 @@ use clap::builder::PossibleValuesParser;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::super::watch::WatchOption;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
+use crate::client::complete;
 use crate::client::model::{Incomplete, STATUSES, WorkflowSummary};
 use crate::client::pages::{EmptyPageCounter, MAX_PAGE_ITEMS, read_pages};
+use crate::client::workflow_ref::{short_id, short_length};
 use crate::output::exit::{CommandResult, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
@@ -23,7 +26,7 @@ const COUNT_PATH: &str = "/v1/workflows:count";
 #[derive(Debug, Default, Args)]
 pub(crate) struct WorkflowFilter {
     /// Only those of this name
-    #[arg(long)]
+    #[arg(long, add = complete::workflow_name())]
     name: Option<String>,
     /// Only those with this tag
     #[arg(long)]
@@ -62,6 +65,8 @@ pub struct WorkflowListArgs {
     /// At most this many of the oldest, the oldest first
     #[arg(long, value_name = "NUMBER", conflicts_with = "newest")]
     oldest: Option<usize>,
+    #[command(flatten)]
+    watch: WatchOption,
 }
 
 #[derive(Debug, Args)]
@@ -146,8 +151,11 @@ pub(crate) async fn list(
         .query(Moment::now())?
         .with("status", statuses)
         .with("order", Some(order));
-    let pages = read_pages("/v1/workflows", &query, limit, remote).await?;
-    pages.show::<WorkflowSummary>(order, remote, screen)
+    let show = async || {
+        let pages = read_pages("/v1/workflows", &query, limit, remote).await?;
+        pages.show::<WorkflowSummary>(order, remote, screen)
+    };
+    list.watch.run(screen, show).await
 }
 
 impl ListItem for WorkflowSummary {
@@ -173,13 +181,19 @@ impl ListItem for WorkflowSummary {
                 "TAGS",
             ]
         } else {
-            &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
+            &["ID", "NAME", "STATUS", "SUCCEEDED", "AGE", "DURATION"]
         });
+        let length = short_length(items.iter().map(|item| item.id.as_str()));
         for item in items {
             let duration = item.duration(now).map(short).unwrap_or_default();
+            let id = if screen.is_wide() {
+                item.id.clone()
+            } else {
+                short_id(&item.id, length)
+            };
             let mut row = vec![
-                Cell::whole(&item.id),
-                Cell::from(&item.name),
+                Cell::whole(&id),
+                Cell::short(&item.name),
                 Cell::of_state(&status(item), &item.status),
                 Cell::short(&jobs(item)),
             ];
@@ -193,7 +207,7 @@ impl ListItem for WorkflowSummary {
                     item.tags.join(",").into(),
                 ]);
             } else {
-                row.extend([item.created_at.relative(now).into(), duration.into()]);
+                row.extend([short(now.since(item.created_at)).into(), duration.into()]);
             }
             table.add_row(row);
         }

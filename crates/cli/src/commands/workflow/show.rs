@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use super::list::status;
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model::{Job, STATES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::environment::{Colour, Glyphs};
@@ -32,6 +33,7 @@ const MAX_SHOWN_ERRORS: usize = 20;
 pub(crate) struct WorkflowShowArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     pub(crate) id: WorkflowRef,
     /// Only jobs of these states, with commas between them; all shows all of them, none shows none
     #[arg(long, value_delimiter = ',', value_name = "STATE", value_parser = shown_states())]
@@ -48,6 +50,7 @@ pub(crate) struct WorkflowShowArgs {
 pub(crate) struct GraphArgs {
     /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
     /// name
+    #[arg(add = complete::workflow())]
     pub(crate) id: WorkflowRef,
     /// Form of the drawing
     #[arg(long, short, value_name = "FORM", default_value = "text")]

@@ -10,6 +10,7 @@ use super::bulk::{BulkOutcome, act_on_oldest};
 use super::list::{CountAnswer, StatusFilter, WorkflowFilter};
 use super::{act, for_each};
 use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::complete;
 use crate::client::model::{ActionAnswer, STATUSES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
@@ -23,7 +24,7 @@ use crate::output::printable::printable;
 #[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until", "yes", "dry_run"]).multiple(true))]
 pub(crate) struct Targets {
     /// Workflows: ids or their first characters, key:KEY, or name:NAME for the newest of this name
-    #[arg(conflicts_with = "filter", value_name = "ID")]
+    #[arg(conflicts_with = "filter", value_name = "ID", add = complete::workflow())]
     pub(crate) ids: Vec<WorkflowRef>,
     #[command(flatten)]
     statuses: StatusFilter,
@@ -149,7 +150,7 @@ impl Targets {
             self.check(screen)?;
             return self.run_on_filter(action, remote, screen).await;
         }
-        for_each(&self.ids, async |reference| match action {
+        for_each(&self.ids, screen, async |reference| match action {
             BulkAction::Remove => remove(reference, remote, screen).await,
             BulkAction::Expire(keep) => expire(reference, keep, remote, screen).await,
             action => {

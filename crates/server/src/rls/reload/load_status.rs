@@ -65,6 +65,19 @@ impl LoadStatus {
         lock(&self.0).clone()
     }
 
+    /// Which limits are in force, for the log line after a refused configuration.
+    pub(super) fn limits_in_force(&self) -> String {
+        match lock(&self.0).active {
+            Some(ActiveLoad { at, .. }) => {
+                let micros = i64::try_from(at.0).unwrap_or(i64::MAX);
+                let at = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
+                let at = at.strftime("%H:%M:%S UTC");
+                format!("the limits of {at} stay in force")
+            }
+            None => "no limits are in force".to_owned(),
+        }
+    }
+
     /// A configuration of this number of files or resources is in force.
     pub(super) fn applied(&self, sources: usize) {
         self.change(|loads| {

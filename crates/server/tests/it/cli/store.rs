@@ -28,7 +28,7 @@ impl Store {
     }
 
     fn run(&self, arguments: &[&str]) -> Ended {
-        run(&mut self.command(arguments))
+        run(&mut self.command(&in_json(arguments)))
     }
 
     /// A server of it.

@@ -39,8 +39,11 @@ fn misspelt_words_get_a_suggestion() {
     check(&["workflow", "lst"], "'list'");
     check(&["workflow", "list", "--staus", "failed"], "'--status'");
     check(&["workflow", "list", "--status", "faild"], "'failed'");
-    check(&["serve"], "Without a command, tidegate starts the server.");
-    assert!(!run(&mut binary(&["serve"])).error.contains("store"));
+    check(&["server"], "'serve'");
+    let comma = "separate entries with blanks: plan=free api_key=x";
+    check(&["limit", "check", "shop", "plan=free,api_key=x"], comma);
+    let factor = &["limit", "scale", "shop", "a=b", "--by", "abc"];
+    check(factor, "expected a number such as 0.5");
 }
 
 #[test]
@@ -102,65 +105,105 @@ fn a_time_span_without_a_unit_is_refused_with_what_to_write() {
     }
 }
 
-/// What bash offers for the last of these words.
-fn completed(words: &[&str]) -> Vec<String> {
+/// What bash offers for the last of these words, with the server of `flows`.
+fn completed(flows: &Flows, words: &[&str]) -> Vec<String> {
     let folder = Files::new(&[("a-file.yaml", "")]);
     let script = run(&mut binary(&["completion", "bash"])).expect(DONE).out;
     std::fs::write(folder.path("script"), script).unwrap();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
-    let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
     let text = format!(
-        "source ./script; COMP_WORDS=({}); COMP_CWORD={}; _tidegate tidegate '{last}' '{before}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        "source ./script; COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE=9; _clap_complete_tidegate; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         quoted.join(" "),
         words.len() - 1
     );
-    let output = Command::new("bash")
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_tidegate"));
+    let output = Command::new("/bin/bash")
         .args(["--norc", "-c", &text])
         .current_dir(folder.0.path())
+        .env_clear()
+        .env("PATH", program.parent().unwrap())
+        .env("TIDEGATE_SERVER", flows.api().to_string())
         .output()
         .unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
     out.lines()
         .filter(|line| !line.is_empty())
-        .map(str::to_owned)
+        .map(|word| word.trim().to_owned())
         .collect()
 }
 
 #[test]
-fn values_are_completed_and_files_only_where_files_are_meant() {
+fn what_the_server_has_is_completed() {
+    let flows = Flows::start(&[]);
+    let id = flows.create(workflow("report", "fetch mail<fetch"));
+    let begin = &id[..8];
     assert_eq!(
-        completed(&["tidegate", "workflow", "list", "--status", "p"]),
+        completed(&flows, &["tidegate", "workflow", "show", begin]),
+        [&*id]
+    );
+    assert_eq!(
+        completed(&flows, &["tidegate", "workflow", "cancel", "name"]),
+        ["name:report"]
+    );
+    assert_eq!(
+        completed(&flows, &["tidegate", "job", "show", &id, "f"]),
+        ["fetch"]
+    );
+    assert_eq!(
+        completed(&flows, &["tidegate", "queue", "pause", "d"]),
+        ["default"]
+    );
+    flows.claim(1);
+    assert_eq!(
+        completed(&flows, &["tidegate", "worker", "drain", ""]).len(),
+        1
+    );
+    let rules = completed(&flows, &["tidegate", "limit", "pause", "--rule", ""]);
+    assert!(!rules.is_empty(), "the built-in sample has limits");
+}
+
+#[test]
+fn values_are_completed_and_files_only_where_files_are_meant() {
+    let flows = Flows::start(&[]);
+    assert_eq!(
+        completed(&flows, &["tidegate", "workflow", "list", "--status", "p"]),
         ["pending", "paused"]
     );
     assert_eq!(
-        completed(&["tidegate", "workflow", "cancel", "--status", "fa"]),
+        completed(
+            &flows,
+            &["tidegate", "workflow", "cancel", "--status", "fa"]
+        ),
         ["failed"]
     );
     assert_eq!(
-        completed(&["tidegate", "workflow", "show", "--jobs", "no"]),
+        completed(&flows, &["tidegate", "workflow", "show", "--jobs", "no"]),
         ["none"]
     );
     assert_eq!(
-        completed(&["tidegate", "job", "list", "--state", "r"]),
+        completed(&flows, &["tidegate", "job", "list", "--state", "r"]),
         ["ready", "running"]
     );
     assert_eq!(
-        completed(&["tidegate", "workflow", "list", "-o", "y"]),
+        completed(&flows, &["tidegate", "workflow", "list", "-o", "y"]),
         ["yaml"]
     );
     assert_eq!(
-        completed(&["tidegate", "workflow", "graph", "--form", "m"]),
+        completed(&flows, &["tidegate", "workflow", "graph", "--form", "m"]),
         ["mermaid"]
     );
     for option in ["--name", "--tag", "--since", "--newest"] {
         assert_eq!(
-            completed(&["tidegate", "workflow", "list", option, "a"]),
+            completed(&flows, &["tidegate", "workflow", "list", option, "a"]),
             ["a"],
             "{option}"
         );
     }
     assert_eq!(
-        completed(&["tidegate", "workflow", "list", "--token-file", "a"]),
+        completed(
+            &flows,
+            &["tidegate", "workflow", "list", "--token-file", "a"]
+        ),
         ["a-file.yaml"]
     );
 }
