@@ -125,7 +125,7 @@ mod tests {
         let found = definition
             .and_then(|definition| source().with_arguments(definition, start))
             .map(|definition| definition.json())
-            .unwrap_or_else(|failure| failure.to_string());
+            .unwrap_or_else(|failure| failure.text);
         assert!(found.contains(expected), "{expected} in {found}");
     }
 
@@ -182,7 +182,7 @@ mod tests {
             check(
                 text,
                 StartTime::AsDefined,
-                "error: definition: expected a definition, which is a map",
+                "definition: expected a definition, which is a map",
             );
         }
         check("tags: 7", StartTime::AsDefined, "tags of the definition");

@@ -7,11 +7,14 @@ use super::*;
 
 /// A watch whose words go to a pipe. It ends by itself, so that a test that waits for its words does, too.
 fn watch(flows: &Flows, id: &str) -> Child {
-    ask(flows, &["workflow", "watch", id, "--timeout", "2m"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+    ask(
+        flows,
+        &in_json(&["workflow", "watch", id, "--timeout", "2m"]),
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap()
 }
 
 #[test]

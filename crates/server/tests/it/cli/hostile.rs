@@ -57,7 +57,7 @@ fn respond(stream: &mut TcpStream, answer: impl Fn(&str) -> Value) {
 }
 
 pub(super) fn asked(server: &str, arguments: &[&str]) -> std::process::Command {
-    let mut command = binary(arguments);
+    let mut command = binary(&in_json(arguments));
     command.env("TIDEGATE_SERVER", server);
     command
 }

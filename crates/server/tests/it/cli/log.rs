@@ -77,7 +77,7 @@ fn a_log_is_followed_until_the_job_has_ended() {
     let flows = Flows::start(&[]);
     let (id, lease) = at_work(&flows);
     say(&flows, &lease, &["one"]);
-    let mut follow = ask(&flows, &["job", "log", &id, "a", "--follow"]);
+    let mut follow = ask(&flows, &in_json(&["job", "log", &id, "a", "--follow"]));
     let mut child = follow.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || {

@@ -42,10 +42,13 @@ fn run_starts_a_workflow_and_ends_with_it() {
         "a.yaml",
         "name: n\njobs:\n- {name: a, handler: h}\n- {name: b, handler: h, after: a}\n",
     )]);
-    let child = ask(&flows, &["workflow", "run", &files.text("a.yaml")])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = ask(
+        &flows,
+        &in_json(&["workflow", "run", &files.text("a.yaml")]),
+    )
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
     await_that("all is done", || {
         work(&flows);
         flows.get("/v1/workflows:count")["by_status"]["succeeded"] == 1
@@ -63,7 +66,7 @@ fn run_starts_a_workflow_and_ends_with_it() {
 fn watch_tells_of_every_change_until_the_end() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a b<a"));
-    let mut child = ask(&flows, &["workflow", "watch", &id])
+    let mut child = ask(&flows, &in_json(&["workflow", "watch", &id]))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -79,7 +82,7 @@ fn watch_tells_of_every_change_until_the_end() {
 fn a_watch_ends_when_nobody_reads_it() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a b<a"));
-    let mut child = ask(&flows, &["workflow", "watch", &id])
+    let mut child = ask(&flows, &in_json(&["workflow", "watch", &id]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -104,7 +107,7 @@ fn a_server_that_restarts_is_waited_for() {
     let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", "127.0.0.77:0")]);
     let id = flows.create(workflow("w", "a b<a"));
     let address = flows.api().to_string();
-    let mut child = ask(&flows, &["workflow", "watch", &id])
+    let mut child = ask(&flows, &in_json(&["workflow", "watch", &id]))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -124,7 +127,7 @@ fn a_server_that_restarts_is_waited_for() {
 fn an_interrupted_watch_says_that_the_workflow_continues() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
-    let mut child = ask(&flows, &["workflow", "watch", &id])
+    let mut child = ask(&flows, &in_json(&["workflow", "watch", &id]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -157,9 +160,11 @@ fn what_is_not_there_is_not_found() {
         for verb in [
             "show", "wait", "watch", "cancel", "start", "pause", "resume", "retry", "rm", "graph",
         ] {
-            tidegate(&flows, &["workflow", verb, id])
-                .expect(NOT_FOUND)
-                .says("workflow_not_found");
+            let ended = tidegate(&flows, &["workflow", verb, id]).expect(NOT_FOUND);
+            // Only JSON names the code, and a graph has forms of its own.
+            if verb != "graph" {
+                ended.says("workflow_not_found");
+            }
         }
     }
     tidegate(&flows, &["job", "show", &id, "nope"])
@@ -233,8 +238,9 @@ fn tokens_decide_who_may() {
         ("mine", "secret-of-ada\n"),
     ]);
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", &files.text("tokens"))]);
-    let with =
-        |token: &str, arguments: &[&str]| run(ask(&flows, arguments).env("TIDEGATE_TOKEN", token));
+    let with = |token: &str, arguments: &[&str]| {
+        run(ask(&flows, &in_json(arguments)).env("TIDEGATE_TOKEN", token))
+    };
     tidegate(&flows, &["queue", "list"])
         .expect(REFUSED)
         .says("TIDEGATE_TOKEN or --token-file");

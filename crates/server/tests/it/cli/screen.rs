@@ -276,8 +276,8 @@ fn nobody_panics_when_the_output_goes_nowhere() {
     let jobs: Vec<String> = (0..2_000).map(|number| format!("job-{number}")).collect();
     let id = flows.create(workflow("big", &jobs.join(" ")));
     for arguments in [
-        &["workflow", "show", &id][..],
-        &["workflow", "show", &id, "-o", "table", "--jobs", "all"],
+        &["workflow", "show", &id, "-o", "json"][..],
+        &["workflow", "show", &id, "--jobs", "all"],
     ] {
         let mut child = ask(&flows, arguments)
             .stdout(Stdio::piped())

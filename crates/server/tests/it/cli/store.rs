@@ -190,7 +190,7 @@ fn the_store_is_where_the_server_has_it() {
     ];
     let flows = Flows::start(&settings);
     flows.create(workflow("w", "a"));
-    let told = |verb: &str| run(binary(&["store", verb]).envs(settings));
+    let told = |verb: &str| run(binary(&in_json(&["store", verb])).envs(settings));
     let info = told("info").expect(DONE).json();
     assert_eq!(
         (&info["store"], &info["workflows"]["running"]),

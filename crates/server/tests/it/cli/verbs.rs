@@ -154,7 +154,7 @@ fn the_rule_of_a_job_decides_whether_it_runs_after_a_skipped_one() {
     );
     run(&mut binary(&["job", "skip", "--help"]))
         .expect(DONE)
-        .says("with all_success it is skipped");
+        .says("all_success they are skipped");
 }
 
 #[test]

@@ -62,7 +62,8 @@ fn a_definition_is_read_from_standard_input() {
     let flows = Flows::start(&[]);
     let files = Files::new(&[("r", REPORT), ("bad", "name: x\njobs: 7\n")]);
     let create = |name: &str| {
-        run(ask(&flows, &["workflow", "create", "-"]).stdin(File::open(files.path(name)).unwrap()))
+        run(ask(&flows, &in_json(&["workflow", "create", "-"]))
+            .stdin(File::open(files.path(name)).unwrap()))
     };
     assert_eq!(create("r").expect(DONE).json()["name"], "report");
     create("bad")
