@@ -49,8 +49,8 @@ test("names, params, outputs, errors and logs are texts", async () => {
     assert.ok(!/[\u202e\u00ad\u{e0041}]/u.test(shown), "signs that are not seen are named");
     assert.ok(!/\u0301{5}/.test(shown), "marks do not pile up");
   }
-  await page.getByText("globals", { exact: true }).click();
-  assert.equal(await page.locator("img, main script, iframe").count(), 0);
+  await page.getByText("Globals", { exact: true }).click();
+  assert.equal(await page.locator("main img, main script, iframe").count(), 0);
   await checkPage(page, "hostile");
   await page.goto(`${server.page}#/workflows`);
   await page.locator("tbody tr a").first().waitFor();
