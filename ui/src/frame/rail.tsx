@@ -30,7 +30,7 @@ function PageLink({ page, at }: { page: PageEntry; at: string }) {
 export function Rail({ at }: { at: string }) {
   return (
     <nav class="rail" aria-label="Pages">
-      <a class="brand" href={href(["overview"])}><img src="assets/icon.svg" alt="" /><span>Tidegate</span></a>
+      <a class="brand" href={href(["overview"])} aria-label="Tidegate"><img src="assets/icon.svg" alt="" /><span>Tidegate</span></a>
       {GROUPS.map(([title, pages]) => (
         <div key={title}>
           {title ? <h2>{title}</h2> : null}

@@ -24,7 +24,7 @@ const DASHED: readonly string[] = ["--c3", "--c4"];
 const DASH = [5, 3];
 
 export const short = (value: number | null | undefined): string =>
-  value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Math.round(value * 100) / 100);
+  value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(value >= 100 ? Math.round(value) : Number(value.toPrecision(3)));
 
 const clock = (seconds: number): string =>
   new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(seconds % 60 === 0 ? {} : { second: "2-digit" }) });
@@ -48,7 +48,7 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
         legend: { show: false },
         cursor: { show: false },
         scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1e-3)] } },
-        axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
+        axes: [{ ...axis, space: 70, size: 32, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
         series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.75, ...(DASHED.includes(line.colour) ? { dash: DASH } : {}), points: { show: false } }))],
       },
       data(),

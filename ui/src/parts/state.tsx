@@ -20,7 +20,7 @@ const APPEARANCES: Readonly<Record<string, Appearance>> = {
   paused: { word: "Paused", icon: "bars", sign: "‖", colour: "hold" },
   ready: { word: "Ready", icon: "quarter", sign: "◔", colour: "dim" },
   scheduled: { word: "Scheduled", icon: "clock", sign: "◷", colour: "dim" },
-  blocked: { word: "Blocked", icon: "blocked", sign: "⊟", colour: "control" },
+  blocked: { word: "Blocked", icon: "blocked", sign: "⊟", colour: "faint" },
   succeeded: { word: "Succeeded", icon: "check", sign: "✓", colour: "ok" },
   pending: { word: "Pending", icon: "ring", sign: "○", colour: "faint" },
   waiting: { word: "Waiting", icon: "ring", sign: "○", colour: "faint" },
