@@ -139,13 +139,13 @@ test("a check knows an unconfigured name from a limit that has room, and refuses
   await sendCheck("sampel", "client=me");
   const words = table(page, "Answer").getByText("no limit applies: the domain is not configured");
   await words.waitFor();
-  assert.equal(await table(page, "Answer").locator(".s-succeeded").count(), 0);
+  assert.equal(await table(page, "Answer").locator("b.ok").count(), 0);
   await sendCheck("sample", "clinet=me");
-  await table(page, "Answer").getByText("no limit applies", { exact: true }).waitFor();
+  await table(page, "Answer").getByText("No limit applies", { exact: true }).waitFor();
   await sendCheck("sample", "client=me, path");
   await check.locator(".problem", { hasText: "'path' is not a key with a value" }).waitFor();
   await sendCheck("sample", "client=me");
-  await table(page, "Answer").locator(".s-succeeded").waitFor();
+  await table(page, "Answer").locator("b.ok").waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 
