@@ -84,11 +84,11 @@ async function lists(browser) {
           const began = performance.now();
           const check = () => {
             const now = rows();
-            if (now && now !== before && (!wanted || document.querySelector(`tbody tr .s-${wanted}`))) return end(performance.now() - began);
+            if (now && now !== before && (!wanted || document.querySelector(`tbody tr .pill.${wanted}`))) return end(performance.now() - began);
             requestAnimationFrame(check);
           };
           const buttons = document.querySelectorAll("[aria-label=Pages] button");
-          const clicked = wanted ? document.querySelector(`label:has(.s-${wanted})`) : [...buttons].find((one) => one.textContent === name);
+          const clicked = wanted ? document.querySelector(`label:has(.pill.${wanted})`) : [...buttons].find((one) => one.textContent === name);
           clicked.click();
           requestAnimationFrame(check);
         }),

@@ -38,6 +38,17 @@ export class ApiError extends Error {
   }
 }
 
+/** Since when no call has reached the server, in milliseconds; null while calls reach it. */
+export const unreachable = signal<{ readonly since: number } | null>(null);
+
+function noteReach(reached: boolean): void {
+  if (reached) unreachable.value = null;
+  else unreachable.value ??= { since: Date.now() };
+}
+
+/** Answers of a proxy in front of a server that is gone. */
+const GATEWAY_ERRORS = [502, 503, 504];
+
 /** How long the answer of a call that changes nothing may take, in milliseconds. */
 const READ_TIMEOUT = 15_000;
 
@@ -47,6 +58,7 @@ async function refusal(answer: Response): Promise<ApiError> {
     const path = typeof problem.path === "string" ? problem.path : null;
     return new ApiError(answer.status, String(problem.code), String(problem.detail), path);
   } catch {
+    if (GATEWAY_ERRORS.includes(answer.status)) return new ApiError(0, "unreachable", "the server does not answer");
     return new ApiError(answer.status, "unknown", `the server answered ${answer.status}`);
   }
 }
@@ -69,17 +81,23 @@ export async function text(call: Call, signal?: AbortSignal): Promise<string> {
     answer = await fetch(call.path, { method: call.method, headers, body, signal: ended.signal, cache: "no-store" });
     if (answer.ok) {
       const got = await answer.text();
-      if (got === "" || answer.headers.get("content-type")?.includes("json")) return got;
+      if (got === "" || answer.headers.get("content-type")?.includes("json")) {
+        noteReach(true);
+        return got;
+      }
       throw new ApiError(0, "unreachable", "something else answers at the address of the server");
     }
   } catch (error) {
-    if (signal?.aborted || error instanceof ApiError) throw error;
+    if (signal?.aborted) throw error;
+    noteReach(false);
+    if (error instanceof ApiError) throw error;
     throw new ApiError(0, "unreachable", "the server does not answer");
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener("abort", end);
   }
   const refused = await refusal(answer);
+  noteReach(refused.status !== 0);
   if (answer.status === 401 && session.value && !call.path.startsWith("v1/session")) {
     session.value = { ...session.value, sign_in: true, role: null };
   }

@@ -123,9 +123,9 @@ export interface Graph {
   readonly undrawn: number;
 }
 
-/** A limit in words: `vendor tenant=acme` or `10 at once of queue tenant=acme`. */
+/** A limit in words: `vendor tenant=acme` or `10 at a time of queue tenant=acme`. */
 export function limitWords(limit: Limit): string {
   const entries = limit.entries.map(([key, value]) => (value === undefined ? key : `${key}=${value}`)).join(" ");
-  if (limit.concurrency !== undefined) return `${limit.concurrency} at once of ${limit.of ?? "queue"} ${entries}`;
+  if (limit.concurrency !== undefined) return `${limit.concurrency} at a time of ${limit.of ?? "queue"} ${entries}`;
   return `${limit.domain ?? ""} ${entries}${(limit.hits ?? 1) === 1 ? "" : `, ${limit.hits} hits`}`;
 }

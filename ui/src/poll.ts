@@ -1,4 +1,5 @@
 // Answers that are polled while the page is visible.
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, text } from "./api";
 
@@ -9,6 +10,12 @@ export interface Polled<T> {
   /** Reads now. */
   readonly again: () => void;
 }
+
+/** When the latest call that failed is made again. */
+export const retryAt = signal(0);
+
+/** Makes all calls at once. */
+export const retryNow = (): boolean => dispatchEvent(new Event("retry"));
 
 /** Milliseconds before another try, also of what is asked for more often. */
 const AFTER_FAILURE = 3000;
@@ -51,6 +58,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       // A slow server is read less often. One that was gone is soon noticed to be back.
       const took = performance.now() - began;
       const pause = failed ? Math.max(every, AFTER_FAILURE) : wanted ? took : Math.max(every, 4 * took);
+      if (failed) retryAt.value = Date.now() + pause;
       if (!document.hidden) timer = window.setTimeout(turn, pause);
     };
     const seen = (): void => {
@@ -59,10 +67,12 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
     kick.current = () => void turn();
     void turn();
     document.addEventListener("visibilitychange", seen);
+    addEventListener("retry", seen);
     return () => {
       ended.abort();
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
+      removeEventListener("retry", seen);
     };
   }, [path, every]);
   const own = got.path === path;

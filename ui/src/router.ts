@@ -32,6 +32,9 @@ type Query = Readonly<Record<string, string | null | undefined>>;
 export function href(parts: readonly string[], query: Query = {}): string {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) if (value) words.set(key, value);
+  // The range of time is one for all pages.
+  const range = place.value.query["range"];
+  if (range && query["range"] === undefined) words.set("range", range);
   const search = words.toString();
   return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}${search ? `?${search}` : ""}`;
 }

@@ -14,6 +14,8 @@ function kept(): Theme {
 }
 
 export const theme = signal<Theme>(kept());
+const NEXT: Readonly<Record<Theme, Theme>> = { system: "light", light: "dark", dark: "system" };
+export const nextTheme = (): Theme => (theme.value = NEXT[theme.value]);
 /** Grows when colours change, for what is drawn by hand. */
 export const colours = signal(0);
 
@@ -31,5 +33,5 @@ effect(() => {
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => colours.value++);
 
-/** A colour of style.css: `colour("running")` is `--running`. */
-export const colour = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A token of style.css: `token("accent")` is `--accent`. */
+export const token = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

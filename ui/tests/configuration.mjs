@@ -74,8 +74,8 @@ async function become(what, condition) {
 test("the tree shows each limit with its marks, and its hits as they come", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   await row(page, "tenant").waitFor();
-  assert.match((await cells(page, "user"))[0], /^3 an hour ?per-user$/);
-  assert.match((await cells(page, "path=/api/*"))[0], /^100 an hour ?shadow$/);
+  assert.match((await cells(page, "user"))[0], /^3 per hour ?per-user$/);
+  assert.match((await cells(page, "path=/api/*"))[0], /^100 per hour ?shadow$/);
   assert.equal((await cells(page, "admin"))[0], "unlimited");
   assert.equal(await row(page, "tenant").getAttribute("aria-level"), "4");
   assert.equal((await cells(page, "tenant")).at(-2), "config.shop.yaml:15");
@@ -118,14 +118,14 @@ test("rows fold and open with a button and with the keys of a tree", async () =>
 
 test("a limit fills the forms", async () => {
   const page = await browser.open(`${server.page}#/limits`);
-  await row(page, "path=/api/*").getByRole("button", { name: "check a request" }).click();
-  const check = page.getByRole("region", { name: "Check a request" });
+  await row(page, "path=/api/*").getByRole("button", { name: "Test a request" }).click();
+  const check = page.getByRole("region", { name: "Test a request" });
   assert.equal(await check.getByLabel("domain").inputValue(), "shop");
   assert.equal(await check.getByLabel("entries").inputValue(), "path=/api/*");
-  await row(page, "a,b=c").getByRole("button", { name: "check a request" }).click();
-  await check.getByRole("button", { name: "Check", exact: true }).click();
-  await page.locator('[aria-label="Answer"]').getByText("5 an hour").waitFor();
-  await row(page, "user").getByRole("button", { name: "pause or scale" }).click();
+  await row(page, "a,b=c").getByRole("button", { name: "Test a request" }).click();
+  await check.getByRole("button", { name: "Test", exact: true }).click();
+  await page.locator('[aria-label="Answer"]').getByText("5 per hour").waitFor();
+  await row(page, "user").getByRole("button", { name: "Pause or scale" }).click();
   const form = page.locator("#pause-or-scale");
   assert.equal(await form.getByLabel("or all keys of").inputValue(), "shop.user");
   await form.getByRole("button", { name: "Pause", exact: true }).click();
@@ -143,13 +143,13 @@ test("a mistake stands where it is until it is repaired, and the limits before i
   const alertText = await alert.innerText();
   assert.match(alertText, /config\.shop\.yaml:4:\d+ invalid rate limit unit 'fortnight'/);
   assert.match(alertText, /stays in force/);
-  assert.match(await row(page, "shop").innerText(), /not loaded: config\.shop\.yaml:4:\d+/);
-  assert.match((await cells(page, "user"))[0], /^3 an hour/);
+  assert.match(await row(page, "shop").innerText(), /Not loaded: config\.shop\.yaml:4:\d+/);
+  assert.match((await cells(page, "user"))[0], /^3 per hour/);
   await checkPage(page, "configuration-refused");
   write("shop.yaml", shop.replace("requests_per_unit: 3", "requests_per_unit: 7"));
   await alert.waitFor({ state: "detached", timeout: 20_000 });
-  await become("the new limit", async () => /^7 an hour/.test((await cells(page, "user"))[0]));
-  assert.doesNotMatch(await row(page, "shop").innerText(), /not loaded/);
+  await become("the new limit", async () => /^7 per hour/.test((await cells(page, "user"))[0]));
+  assert.doesNotMatch(await row(page, "shop").innerText(), /Not loaded/);
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -165,11 +165,11 @@ test("a large configuration is folded, and is shown a page at a time", async () 
   await tree(page).getByRole("button", { name: "Previous" }).click();
   await row(page, "tenant=t0").waitFor();
   await checkPage(page, "configuration-large");
-  await page.getByLabel("find").fill("49999");
+  await page.getByLabel("Filter").fill("49999");
   const found = page.getByRole("treegrid", { name: "Found in the configuration" });
   await found.getByText("many: tenant=t49999").waitFor();
   assert.equal(await found.locator("tr[aria-level]").count(), 1);
-  await page.getByLabel("find").fill("");
+  await page.getByLabel("Filter").fill("");
   await row(page, "tenant=t0").waitFor();
   assert.deepEqual(page.mistakes, []);
 });

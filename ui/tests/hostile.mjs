@@ -49,8 +49,8 @@ test("names, params, outputs, errors and logs are texts", async () => {
     assert.ok(!/[\u202e\u00ad\u{e0041}]/u.test(shown), "signs that are not seen are named");
     assert.ok(!/\u0301{5}/.test(shown), "marks do not pile up");
   }
-  await page.getByText("globals", { exact: true }).click();
-  assert.equal(await page.locator("img, main script, iframe").count(), 0);
+  await page.getByText("Globals", { exact: true }).click();
+  assert.equal(await page.locator("main img, main script, iframe").count(), 0);
   await checkPage(page, "hostile");
   await page.goto(`${server.page}#/workflows`);
   await page.locator("tbody tr a").first().waitFor();
@@ -70,7 +70,7 @@ test("a megabyte and deep JSON are shown a part at a time", async () => {
     const output = page.getByRole("region", { name: "output" });
     await output.waitFor();
     assert.ok((await output.innerText()).length < 5000, name);
-    const more = page.getByRole("button", { name: /^show all/ });
+    const more = page.getByRole("button", { name: /^Show all/ });
     if (name !== "deep") await more.click();
     for (let at = 0; at < 3 && name === "line"; at++) await page.getByRole("button", { name: "show more" }).click();
     assert.ok((await output.innerText()).length <= 400_000);

@@ -86,7 +86,7 @@ for (const [name, jobs] of Object.entries(graphs)) {
     await page.getByRole("button", { name: "fit" }).click();
     const [job] = await server.claim(jobs[0].queue);
     const changed = Date.now();
-    await page.locator('[aria-label="Jobs"] .s-running').first().waitFor();
+    await page.locator('[aria-label="Jobs"] .pill.running').first().waitFor();
     const followed = Date.now() - changed;
     const heap = (await metric("JSHeapUsedSize")) / 1e6;
     const memory = await renderer(page);

@@ -48,7 +48,7 @@ async function line(target) {
 
 const create = (queue) => server.create({ name: queue, jobs: [{ name: "one", handler: "h", queue }, { name: "two", handler: "h", queue, after: "one" }] });
 const stateOf = (page, name, state) =>
-  page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator("th").getByRole("link", { name, exact: true }) }).locator(`.s-${state}`).waitFor();
+  page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator("th").getByRole("link", { name, exact: true }) }).locator(`.pill.${state}`).waitFor();
 
 test("ten tabs share one stream, and all follow", async () => {
   const way = await line(server.page);
@@ -111,11 +111,11 @@ test("a server that stands still is not taken for one where nothing happens", as
   await one.locator(".mark.live").waitFor();
   server.freeze();
   try {
-    await list.getByText("the server does not answer").waitFor({ timeout: 25_000 });
+    await list.getByText("Server unreachable since").waitFor({ timeout: 25_000 });
     await one.locator(".mark.reconnecting").waitFor({ timeout: 30_000 });
   } finally {
     server.thaw();
   }
   await one.locator(".mark.live").waitFor({ timeout: 20_000 });
-  await list.getByText("the server does not answer").waitFor({ state: "hidden", timeout: 20_000 });
+  await list.getByText("Server unreachable since").waitFor({ state: "hidden", timeout: 20_000 });
 });

@@ -27,7 +27,7 @@ test("a wrong token is refused, and a right one is never in the page, its addres
   const requests = [];
   page.on("request", (request) => requests.push([request.method(), request.url()]));
   await signIn(page, "wrong-token-wrong-token-12");
-  await page.locator(".problem", { hasText: "unauthorized" }).waitFor();
+  await page.locator(".problem", { hasText: "This token is not known" }).waitFor();
   await checkPage(page, "sign-in");
   await signIn(page, tokens.admin);
   await page.getByRole("link", { name: "report" }).click();
@@ -48,16 +48,16 @@ test("a wrong token is refused, and a right one is never in the page, its addres
 test("an admin acts, and sees a workflow as it changes", async () => {
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   await signIn(page, tokens.admin);
-  await page.getByRole("button", { name: "pause", exact: true }).click();
-  await page.locator("h1 .s-paused").waitFor();
-  await page.getByRole("button", { name: "resume", exact: true }).click();
-  await page.locator("h1 .s-running").waitFor();
+  await page.getByRole("button", { name: "Pause", exact: true }).click();
+  await page.locator("h1 .pill.paused").waitFor();
+  await page.getByRole("button", { name: "Resume", exact: true }).click();
+  await page.locator("h1 .pill.running").waitFor();
 });
 
 test("with a read token there is no action", async () => {
   const page = await browser.open(`${server.page}#/workflows`);
   await signIn(page, tokens.read);
-  await page.getByText("you may look").waitFor();
+  await page.getByText("read only").waitFor();
   await page.getByRole("link", { name: "report" }).waitFor();
   assert.equal(await page.locator(".action, .curl-button").count(), 0);
   for (const one of [`${id}?job=fetch`, pending]) {
@@ -72,9 +72,9 @@ test("with a read token there is no action", async () => {
 test("with a work token workflows can be started, and nothing else", async () => {
   const page = await browser.open(`${server.page}#/workflows/${pending}`);
   await signIn(page, tokens.work);
-  await page.getByRole("button", { name: "start", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Start", exact: true }).waitFor();
   assert.equal(await page.locator(".action").count(), 1);
-  await page.getByRole("button", { name: "start", exact: true }).click();
-  await page.locator("h1 .s-running").waitFor();
+  await page.getByRole("button", { name: "Start", exact: true }).click();
+  await page.locator("h1 .pill.running").waitFor();
   assert.equal(await page.locator(".action").count(), 0);
 });

@@ -49,9 +49,9 @@ async function half(queue) {
 }
 
 const jobRow = (page, name) => page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator("th").getByRole("link", { name, exact: true }) });
-const stateIs = (page, name, state) => jobRow(page, name).locator(`.s-${state}`).waitFor();
-const statusIs = (page, status) => page.locator(`h1 .s-${status}`).waitFor();
-const panel = (page) => page.locator("aside.panel");
+const stateIs = (page, name, state) => jobRow(page, name).locator(`.pill.${state}`).waitFor();
+const statusIs = (page, status) => page.locator(`h1 .pill.${status}`).waitFor();
+const panel = (page) => page.locator("aside.drawer");
 /** Clicks on the middle of the graph once the named job is there: the canvas moves and listens later than the table is there. */
 async function clickCentre(page, name) {
   const canvas = page.locator("canvas");
@@ -89,7 +89,7 @@ test("the table and the graph follow what happens within half a second", async (
       for (let at = 0; at < data.length; at += 4) if (data[at] === r && data[at + 1] === g && data[at + 2] === b) found++;
       return found;
     };
-    return { succeeded: count("succeeded"), ready: count("ready"), failed: count("failed") };
+    return { succeeded: count("ok"), ready: count("dim"), failed: count("bad") };
   });
   assert.ok(colours.succeeded > 50 && colours.ready > 50 && colours.failed < 5, JSON.stringify(colours));
   assert.deepEqual(page.mistakes, []);
@@ -109,7 +109,7 @@ test("the panel of a job has all that is known of it", async () => {
   await shown.getByText('"bytes": 1256').waitFor();
   await jobRow(page, "join").getByRole("link").first().click();
   await shown.getByText("doomed").waitFor();
-  await page.getByText("globals", { exact: true }).click();
+  await page.getByText("Globals", { exact: true }).click();
   await page.getByText('"day": "2026-11-24"').waitFor();
   await shown.getByRole("button", { name: "close the job" }).click();
   await shown.waitFor({ state: "detached" });
@@ -131,30 +131,30 @@ test("each action on a job", async () => {
   const { id, running, failed } = await half("act");
   const page = await browser.open(`${server.page}#/workflows/${id}?job=${failed}`);
   const shown = panel(page);
-  await act(shown, "retry");
+  await act(shown, "Retry");
   await stateIs(page, failed, "ready");
-  await act(shown, "skip");
+  await act(shown, "Skip");
   await stateIs(page, failed, "skipped");
   await page.goto(`${server.page}#/workflows/${id}?job=${running[0].job}`);
-  await act(shown, "cancel");
+  await act(shown, "Cancel");
   await stateIs(page, running[0].job, "cancelled");
   await shown.getByText("mark succeeded…").click();
   await shown.getByRole("textbox").fill('{"n": 12345678901234567890');
   await shown.getByText("not JSON").waitFor();
   await shown.getByRole("textbox").fill('{"n": 12345678901234567890}');
-  await act(shown, "mark succeeded");
+  await act(shown, "Mark succeeded");
   await stateIs(page, running[0].job, "succeeded");
   await shown.getByText('"n": 12345678901234567890').waitFor();
-  await act(shown, "restart");
+  await act(shown, "Restart");
   await stateIs(page, running[0].job, "ready");
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
-  await shown.getByRole("button", { name: "curl: restart with all that follows" }).click();
+  await shown.getByRole("button", { name: "curl: Restart with downstream jobs" }).click();
   assert.match(await page.locator("pre.curl").innerText(), /:restart' .*"jobs":\["fetch"\],"cascade":true,"as_of":/);
   await page.keyboard.press("Escape");
   // Running jobs must be stopped before all can run again.
   for (const { job } of running.slice(1)) await server.post(`v1/workflows/${id}/jobs/${job}:cancel`);
   for (const { name } of (await server.get(`v1/workflows/${id}/jobs?state=ready&limit=100`)).items) await server.post(`v1/workflows/${id}/jobs/${name}:cancel`);
-  await act(shown, "restart with all that follows");
+  await act(shown, "Restart with downstream jobs");
   await stateIs(page, "fetch", "ready");
   await stateIs(page, "page-0", "waiting");
   assert.deepEqual(page.mistakes, []);
@@ -165,26 +165,26 @@ test("each action on a workflow", async () => {
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   const actions = page.getByRole("group", { name: "Actions on the workflow" });
   await statusIs(page, "pending");
-  await act(actions, "start");
+  await act(actions, "Start");
   await statusIs(page, "running");
-  await act(actions, "pause");
+  await act(actions, "Pause");
   await statusIs(page, "paused");
-  await act(actions, "resume");
+  await act(actions, "Resume");
   await statusIs(page, "running");
-  await act(actions, "cancel");
+  await act(actions, "Cancel");
   await statusIs(page, "cancelled");
-  await act(actions, "retry");
+  await act(actions, "Retry");
   await statusIs(page, "running");
-  await act(actions, "cancel");
+  await act(actions, "Cancel");
   await statusIs(page, "cancelled");
-  await page.getByLabel("after").selectOption("1d");
-  await act(actions, "expire");
+  await page.getByLabel("How long it is kept").selectOption("1d");
+  await act(actions, "Keep for");
   await page.getByText("kept until").waitFor();
-  await act(actions, "remove");
-  await page.getByRole("heading", { name: "Workflows" }).waitFor();
+  await act(actions, "Remove");
+  await page.getByRole("heading", { name: "Workflows", exact: true }).waitFor();
   await assert.rejects(server.get(`v1/workflows/${id}`), /workflow_not_found/);
   await page.goto(`${server.page}#/workflows/${id}`);
-  await page.getByText("It was removed, or never was.").waitFor();
+  await page.getByText("Not found. It may have been removed.").waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -198,7 +198,7 @@ test("an address without a workflow's id shows the refusal, and ends no stream o
   for (const wrong of ["undefined", "..%2Fsession", `8${id.slice(1)}`]) {
     await page.goto(`${server.page}#/workflows/${wrong}`);
     await page.locator(".problem", { hasText: "is not a workflow id" }).waitFor();
-    assert.doesNotMatch(await page.locator("main").innerText(), /loading/);
+    assert.doesNotMatch(await page.locator("main").innerText(), /Loading/);
   }
   await server.claim("other");
   await stateIs(other, "fetch", "running");
@@ -211,7 +211,7 @@ test("a dialog names the deed, and closes when the address changes", async () =>
   const page = await browser.open(`${server.page}#/workflows`);
   await page.goto(`${server.page}#/workflows/${id}`);
   const actions = page.getByRole("group", { name: "Actions on the workflow" });
-  await actions.getByRole("button", { name: "cancel", exact: true }).click();
+  await actions.getByRole("button", { name: "Cancel", exact: true }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel the workflow" }).waitFor();
   await page.goBack();
   await page.getByRole("heading", { name: "Workflows", exact: true }).waitFor();
@@ -219,7 +219,7 @@ test("a dialog names the deed, and closes when the address changes", async () =>
   assert.equal((await server.get(`v1/workflows/${id}`)).status, "running");
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
   await panel(page).getByText("none yet").waitFor();
-  await actions.getByRole("button", { name: "pause", exact: true }).click();
+  await actions.getByRole("button", { name: "Pause", exact: true }).click();
   await page.locator(".toast.good", { hasText: "Paused." }).waitFor();
   assert.deepEqual(page.mistakes, []);
 });

@@ -32,7 +32,7 @@ test("pages go forward and back by cursor, and the address keeps the place", asy
   await page.getByRole("button", { name: "Next" }).click();
   await page.getByText("page 2").waitFor();
   await page.waitForFunction((text) => !document.querySelector("tbody")?.innerText.includes(text), first.split("\t")[2]);
-  const second = await rows(page).first().locator("td.narrow").innerText();
+  const second = await rows(page).first().locator("td.lo").innerText();
   await page.getByRole("button", { name: "Next" }).click();
   await page.getByText("page 3").waitFor();
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 6);
@@ -58,9 +58,9 @@ test("filters stand in the address", async () => {
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 15);
   await page.getByLabel("tag").fill("nightly");
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 3);
-  await page.getByRole("link", { name: "no filter" }).click();
+  await page.getByRole("link", { name: "Clear filters" }).click();
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 46);
-  await page.getByText("more", { exact: true }).click();
+  await page.getByText("More filters", { exact: true }).click();
   const id = (await server.get("v1/workflows?limit=1")).items[0].id;
   await page.getByLabel("id begins with").fill(id);
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 1);
@@ -83,7 +83,7 @@ test("actions for all that match do no more than was counted", async () => {
   await rows(page).first().waitFor();
   const act = async (action, status, now) => {
     const had = await total(status);
-    await page.getByLabel("all that match:").selectOption(action);
+    await page.getByLabel("all that match:").selectOption({ label: action });
     await page.getByRole("button", { name: `${action}…` }).click();
     await confirm(page);
     await page.locator(".toast.good").last().waitFor();
@@ -91,17 +91,17 @@ test("actions for all that match do no more than was counted", async () => {
     assert.notEqual(await total(status), had, `${action}: ${status}`);
     if (now) assert.ok((await total(now)) > 0, `${action}: ${now}`);
   };
-  await act("pause", "running", "paused");
-  await act("resume", "paused", "running");
-  await act("start", "pending", "running");
-  await act("cancel", "running", "cancelled");
-  await act("retry", "cancelled", "running");
-  await act("cancel", "running", "cancelled");
+  await act("Pause", "running", "paused");
+  await act("Resume", "paused", "running");
+  await act("Start", "pending", "running");
+  await act("Cancel", "running", "cancelled");
+  await act("Retry", "cancelled", "running");
+  await act("Cancel", "running", "cancelled");
   await page.getByLabel("all that match:").selectOption("expire");
-  await page.getByRole("button", { name: "expire…" }).click();
+  await page.getByRole("button", { name: "Keep for…" }).click();
   await confirm(page);
   await page.getByText("15 of 15 workflows").waitFor();
-  await act("remove", "cancelled");
+  await act("Remove", "cancelled");
   assert.equal((await server.get("v1/workflows:count?name=invoice")).total, 0);
   await page.getByLabel("all that match:").selectOption("cancel");
   await page.getByRole("button", { name: "curl: cancel all that match" }).click();

@@ -1,6 +1,7 @@
 // The inbox of failures: failed jobs of the newest failed workflows, grouped by error.
 import { useEffect, useState } from "preact/hooks";
 import { request, get, mayAct, path, ApiError, withQuery, type Call } from "../api";
+import { TopBar } from "../frame/top";
 import { Curl } from "../parts/action";
 import { confirm } from "../parts/dialog";
 import { FindField, useFind } from "../parts/find";
@@ -83,15 +84,15 @@ export function Failures() {
   const find = useFind(failures ? grouped(failures) : null, (group) => `${group.handler} ${group.kind} ${group.message}`);
   return (
     <>
-      <h1>Failures</h1>
-      <p class="dim">Failed jobs of the {MAX_WORKFLOWS} newest failed workflows, grouped by error. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
+      <TopBar title="Failures" />
+      <p class="filters dim">Failed jobs of the {MAX_WORKFLOWS} newest failed workflows, grouped by error. <a href={href(["workflows"], { status: "failed" })}>All failed workflows</a></p>
       <FindField find={find} />
       <Problem error={list.error ?? error} />
-      <Table label="Failures" rows={find.rows} rowKey={(group) => group.key} failed={(list.error ?? error) !== null} empty={find.empty ?? "no workflow has failed"} columns={[
-        { head: "jobs", kind: "number", cell: (group) => group.failures.length },
-        { head: "handler", names: true, cell: (group) => <Name text={group.handler} max={40} /> },
-        { head: "error", kind: "wide", cell: (group) => <><b><Name text={group.kind} max={60} /></b> <Name text={group.message} max={200} /></> },
-        { head: "latest", cell: (group) => <Latest group={group} /> },
+      <Table label="Failures" rows={find.rows} rowKey={(group) => group.key} failed={(list.error ?? error) !== null} empty={find.empty ?? "No workflow has failed"} columns={[
+        { head: "Jobs", kind: "number", cell: (group) => group.failures.length },
+        { head: "Handler", names: true, cell: (group) => <Name text={group.handler} max={40} /> },
+        { head: "Error", kind: "wide", cell: (group) => <><b><Name text={group.kind} max={60} /></b> <Name text={group.message} max={200} /></> },
+        { head: "Newest", cell: (group) => <Latest group={group} /> },
         { head: "", cell: (group) => <Buttons group={group} done={list.again} /> },
       ]} />
     </>
@@ -143,7 +144,7 @@ function Buttons({ group, done }: { group: FailureGroup; done: () => void }) {
         <Curl call={retry} label="Retry" />
       </span>
       <span class="action">
-        <button class="danger" disabled={busy} onClick={act(`Remove ${workflows}`, "All that is in them is removed, too: jobs, outputs and logs.", remove, (count) => `Removed ${many(count, "workflow")}.`)}>Remove</button>
+        <button class="danger" disabled={busy} onClick={act(`Remove ${workflows}`, "Their jobs, outputs and logs are deleted. This cannot be undone.", remove, (count) => `Removed ${many(count, "workflow")}.`)}>Remove</button>
         <Curl call={remove} label="Remove" />
       </span>
     </span>

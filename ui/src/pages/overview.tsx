@@ -1,9 +1,11 @@
-// What an operator looks at first: rates of the last hour, what there is now, and whether the store is well.
+// What an operator looks at first: what there is now, rates of the last hour, and whether the server is healthy.
 import { useEffect, useState } from "preact/hooks";
+import { unreachable } from "../api";
+import type { Status } from "../frame/server";
+import { TopBar } from "../frame/top";
 import { watch } from "../live";
 import { Chart, short, type ChartLine } from "../parts/chart";
 import { Problem } from "../parts/toasts";
-import { State } from "../parts/state";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Ago } from "../parts/time";
@@ -27,29 +29,6 @@ interface Overview {
   readonly now: Moment;
 }
 
-interface Server {
-  readonly id: string;
-  readonly address: string;
-  readonly version: string;
-  readonly answers: boolean;
-  readonly heard_at: string; // plain: a field of the API
-  readonly home_partitions: readonly number[];
-}
-
-interface Status {
-  readonly limits: string;
-  readonly workflows: {
-    readonly ready: boolean;
-    readonly reason: string | null;
-    readonly reads: string;
-    readonly writes: string;
-    readonly partitions: number;
-    readonly risks: readonly string[];
-    readonly servers: readonly Server[];
-    readonly troubles: readonly { readonly partitions: readonly number[]; readonly reason: string }[];
-  };
-}
-
 export function Overview() {
   const { data, error } = usePoll<Overview>("v1/overview", 10_000);
   const [live, setLive] = useState<Moment | null>(null);
@@ -63,7 +42,7 @@ export function Overview() {
   const now = live ?? data?.now ?? null;
   return (
     <>
-      <h1>Overview</h1>
+      <TopBar title="Overview" />
       <Problem error={error} />
       <Now now={now} />
       {data ? <Charts data={data} now={now} /> : null}
@@ -73,37 +52,50 @@ export function Overview() {
   );
 }
 
-const SHOWN = ["running", "paused", "failed", "pending", "succeeded", "cancelled"];
-
 function Now({ now }: { now: Moment | null }) {
-  const value = (name: string): string => short(now?.values[name]);
+  const value = (name: string): number => now?.values[name] ?? 0;
+  const share = value("decisions_over_limit") / Math.max(value("decisions_ok") + value("decisions_over_limit"), 1e-9);
+  const counted = now !== null && Object.keys(now.workflows).length > 0;
+  const workflows = (status: string): string => (counted ? (now.workflows[status] ?? 0).toLocaleString("en") : "–");
+  const failed = now?.workflows["failed"] ?? 0;
   return (
-    <section aria-label="Now">
-      <p class="facts-line">
-        <span><b class="num">{value("decisions_ok")}</b> decisions/s ok</span>
-        <span class="s-failed"><b class="num">{value("decisions_over_limit")}</b> over the limit</span>
-        <span class="s-scheduled"><b class="num">{value("decisions_near_limit")}</b> near a limit</span>
-        <span><b class="num">{value("decisions_failed")}</b> failed</span>
-        <span>p50 <b class="num">{value("decision_p50_ms")}</b> ms</span>
-        <span>p99 <b class="num">{value("decision_p99_ms")}</b> ms</span>
-        <span><b class="num">{value("jobs_succeeded")}</b> jobs/s</span>
-      </p>
-      <p class="facts-line">
-        <span>Workflows:</span>
-        {SHOWN.filter((status) => (now?.workflows[status] ?? 0) > 0).map((status) => (
-          <a key={status} href={href(["workflows"], { status })}><State state={status} count={now?.workflows[status] ?? 0} /></a>
-        ))}
-        {now && Object.values(now.workflows).every((count) => count === 0) ? <span class="dim">{Object.keys(now.workflows).length === 0 ? "not counted yet" : "none"}</span> : null}
-      </p>
+    <section aria-label="Now" class="grid stats">
+      <Stat label="Allowed" to={["limits"]} value={short(now?.values["decisions_ok"])} unit="/s" fact={`${short(value("decisions_near_limit"))} /s near a limit`} />
+      <Stat label="Refused" to={["limits"]} value={short(now?.values["decisions_over_limit"])} unit="/s" fact={`${(100 * share).toFixed(1)}% of decisions`} />
+      <Stat label="Decision latency, p99" to={["limits"]} value={short(now?.values["decision_p99_ms"])} unit="ms" fact={`p50 ${short(now?.values["decision_p50_ms"])} ms`} />
+      <Stat label="Jobs succeeded" to={["queues"]} value={short(now?.values["jobs_succeeded"])} unit="/s" fact={`${short(value("jobs_failed"))} /s failed`} />
+      <Stat label="Workflows running" to={["workflows"]} status="running" value={workflows("running")} fact={`${workflows("paused")} paused, ${workflows("succeeded")} done`} />
+      <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : "None"} />
     </section>
   );
 }
 
+interface StatProps {
+  readonly label: string;
+  readonly to: readonly string[];
+  /** The filter of the list that it leads to. */
+  readonly status?: string;
+  readonly value: string;
+  readonly unit?: string;
+  readonly fact: string;
+  readonly bad?: boolean;
+}
+
+function Stat({ label, to, status, value, unit, fact, bad = false }: StatProps) {
+  return (
+    <a class="panel stat" href={href(to, { status })}>
+      <span class="cut">{label}</span>
+      <span><b class={bad ? "bad" : undefined}>{value}</b>{unit ? <span class="dim"> {unit}</span> : null}</span>
+      <span class="cut">{fact}</span>
+    </a>
+  );
+}
+
 const CHARTS: readonly (readonly [string, string, readonly (readonly [string, string, string])[]])[] = [
-  ["Decisions", "hits of limits a second", [["ok", "--succeeded", "decisions_ok"], ["near limit", "--scheduled", "decisions_near_limit"], ["over limit", "--failed", "decisions_over_limit"], ["failed calls", "--cancelled", "decisions_failed"]]],
-  ["Time of a decision", "ms", [["p50", "--running", "decision_p50_ms"], ["p99", "--scheduled", "decision_p99_ms"]]],
-  ["Jobs", "a second", [["started", "--running", "jobs_started"], ["succeeded", "--succeeded", "jobs_succeeded"], ["failed", "--failed", "jobs_failed"], ["tried again", "--scheduled", "jobs_retried"]]],
-  ["Workflows and leases", "a second", [["workflows created", "--running", "workflows_created"], ["leases lost", "--failed", "leases_lost"]]],
+  ["Decisions", "per second", [["Allowed", "--c1", "decisions_ok"], ["Refused", "--c2", "decisions_over_limit"], ["Near limit", "--c3", "decisions_near_limit"], ["Failed calls", "--c4", "decisions_failed"]]],
+  ["Decision latency", "ms", [["p50", "--c1", "decision_p50_ms"], ["p99", "--c4", "decision_p99_ms"]]],
+  ["Jobs", "per second", [["Started", "--c4", "jobs_started"], ["Succeeded", "--c1", "jobs_succeeded"], ["Failed", "--c2", "jobs_failed"], ["Retries", "--c3", "jobs_retried"]]],
+  ["Workflows and leases", "per second", [["Workflows created", "--c1", "workflows_created"], ["Leases lost", "--c2", "leases_lost"]]],
 ];
 
 /** The points of the last hour, and after them the latest moment. */
@@ -118,7 +110,7 @@ function Charts({ data, now }: { data: Overview; now: Moment | null }) {
     return { label, colour, values: latest ? [...past, latest.values[name] ?? null] : past };
   };
   return (
-    <div class="charts">
+    <div class="grid charts">
       {CHARTS.map(([label, unit, lines]) => <Chart key={label} label={label} unit={unit} times={times} lines={lines.map(line)} />)}
     </div>
   );
@@ -128,29 +120,29 @@ function Health() {
   const { data, error } = usePoll<Status>("v1/status", 5000);
   const store = data?.workflows;
   // The last answer says nothing about the time after the server was gone.
-  const works = (what: string, word: string) => <span>{what}: {error ? <span class="dim">unknown</span> : <b class={word === "yes" ? "s-succeeded" : "s-failed"}>{word}</b>}</span>;
+  const unknown = error !== null || unreachable.value !== null;
+  const works = (what: string, word: string) => (
+    <span>{what}: {unknown ? <span class="dim">Unknown</span> : <b class={word === "yes" ? "ok" : "bad"}>{WORKS[word] ?? word}</b>}</span>
+  );
   return (
     <section aria-label="Health">
       <h2>Health</h2>
       <Problem error={error} />
       {data && store ? (
         <>
-          <p class="facts-line">
-            {works("rate limits answer", data.limits)}
-            {works("workflows are read", store.reads)}
-            {works("and written", store.writes)}
-            <span>{store.partitions} partitions</span>
+          <p class="facts">
+            {works("Rate limits", data.limits)}
+            {works("Reads of workflows", store.reads)}
+            {works("Writes of workflows", store.writes)}
+            <span class="dim">{store.partitions} partitions</span>
           </p>
-          {store.reason ? <p class="warning"><Name text={store.reason} max={400} /></p> : null}
-          {store.risks.map((risk) => <p key={risk} class="warning"><Name text={risk} max={600} /></p>)}
-          {store.troubles.map((one, at) => <p key={at} class="warning">partitions {one.partitions.join(", ")}: <Name text={one.reason} max={400} /></p>)}
           {store.servers.length > 0 ? (
             <Table label="Servers" rows={store.servers} rowKey={(row) => row.id} columns={[
-              { head: "server", names: true, cell: (row) => <span class="mono"><Name text={row.address} /></span> },
-              { head: "answers", cell: (row) => (error ? <span class="dim">unknown</span> : row.answers ? "yes" : <b class="s-failed">no</b>) },
-              { head: "version", cell: (row) => <Name text={row.version} /> },
-              { head: "last heartbeat", cell: (row) => <Ago at={row.heard_at} /> }, // plain: a field of the API
-              { head: "home of partitions", kind: "wide", cell: (row) => row.home_partitions.join(", ") },
+              { head: "Server", names: true, cell: (row) => <span class="mono"><Name text={row.address} /></span> },
+              { head: "Answers this page", cell: (row) => (unknown ? <span class="dim">Unknown</span> : row.answers ? "Yes" : <span class="dim">No</span>) },
+              { head: "Version", cell: (row) => <Name text={row.version} /> },
+              { head: "Last heartbeat", cell: (row) => <Ago at={row.heard_at} /> }, // plain: a field of the API
+              { head: "Partitions", kind: "wide", cell: (row) => row.home_partitions.join(", ") },
             ]} />
           ) : null}
         </>
@@ -158,3 +150,5 @@ function Health() {
     </section>
   );
 }
+
+const WORKS: Readonly<Record<string, string>> = { yes: "Healthy", partly: "Partly", no: "Failing" };

@@ -1,7 +1,9 @@
 // Queues: what waits in them and for how long, and whether they hand out jobs.
 import { path, withQuery } from "../api";
+import { TopBar } from "../frame/top";
 import { Action } from "../parts/action";
 import { FindField, useFind } from "../parts/find";
+import { State } from "../parts/state";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
@@ -24,17 +26,17 @@ export function Queues() {
   const find = useFind(data?.items, (row) => row.name);
   return (
     <>
-      <h1>Queues</h1>
+      <TopBar title="Queues" />
       <FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} />
       <Problem error={error} />
-      <Table label="Queues" rows={find.rows} rowKey={(row) => row.name} failed={error !== null} empty={find.empty ?? "there is no queue: the first job that names one makes it"} columns={[
-        { head: "queue", names: true, cell: (row) => <Name text={row.name} /> },
-        { head: "state", cell: (row) => (row.paused ? <b class="s-paused">‖ paused</b> : "hands out jobs") },
-        { head: "ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
-        { head: "oldest waits", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
-        { head: "waiting workers here", kind: "number", cell: (row) => row.waiting_workers },
-        { head: "", kind: "wide", cell: (row) => (row.paused
-          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} toast={`${row.name} hands out jobs.`} done={again} />
+      <Table label="Queues" rows={find.rows} rowKey={(row) => row.name} failed={error !== null} empty={find.empty ?? "No queues yet: the first job that names one makes it"} columns={[
+        { head: "Queue", names: true, cell: (row) => <Name text={row.name} /> },
+        { head: "State", cell: (row) => (row.paused ? <State state="paused" /> : <span class="dim">Active</span>) },
+        { head: "Ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
+        { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
+        { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
+        { head: "", cell: (row) => (row.paused
+          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} toast={`${row.name} is active.`} done={again} />
           : <Action label="Pause" confirm={<>No job of <Name text={row.name} /> is handed out until you resume it, on all servers. Jobs that run go on.</>}
               call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} toast={`${row.name} is paused.`} done={again} />) },
       ]} />

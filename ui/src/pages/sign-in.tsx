@@ -2,7 +2,6 @@
 import { useState } from "preact/hooks";
 import { request, session, type ApiError, type Session } from "../api";
 import { reconnect } from "../live";
-import { Problem } from "../parts/toasts";
 
 export function SignIn() {
   const [error, setError] = useState<ApiError | null>(null);
@@ -23,13 +22,15 @@ export function SignIn() {
   };
   return (
     <main id="main" class="sign-in">
-      <h1>Sign in to Tidegate</h1>
-      <p>Use a token from the file in <code>TIDEGATE_TOKENS_FILE</code>: the third word of a line.</p>
-      <form onSubmit={(event) => void submit(event as SubmitEvent)}>
-        <label>Token <input type="password" name="token" required autoFocus autoComplete="current-password" spellcheck={false} /></label>
-        <button class="primary" disabled={busy}>Sign in</button>
+      <form class="panel" onSubmit={(event) => void submit(event as SubmitEvent)}>
+        <div class="brand"><img src="assets/icon.svg" alt="" /><h1>Sign in to Tidegate</h1></div>
+        <label>Token <input type="password" name="token" required autoFocus autoComplete="current-password" spellcheck={false} placeholder="Paste a token" aria-describedby="token-error" /></label>
+        <div id="token-error" role="alert">{error ? <p class="problem">{error.status === 401 ? <b>This token is not known.</b> : <><b>{error.code}</b> {error.message}</>}</p> : null}</div>
+        <div class="row">
+          <p class="dim small">The third word of a line of the file in <code>TIDEGATE_TOKENS_FILE</code></p>
+          <button class="main-act" disabled={busy}>Sign in</button>
+        </div>
       </form>
-      <Problem error={error} />
     </main>
   );
 }

@@ -1,14 +1,17 @@
-// One workflow, as it happens: its graph, its jobs over time and as a table, and the panel of one job.
+// One workflow, as it happens: its graph, its jobs over time and as a table, and the drawer of one job.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { get, mayAct, mayStart, path, ApiError, withQuery, type Call } from "../api";
+import { TopBar } from "../frame/top";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Action } from "../parts/action";
+import { keepWords, SPANS } from "../parts/keep";
 import { field, Json } from "../parts/json";
 import { Problem } from "../parts/toasts";
-import { State } from "../parts/state";
+import { sign, State, word } from "../parts/state";
+import { Loading } from "../parts/table";
 import { Ago, Duration, now, Time } from "../parts/time";
-import { Name } from "../parts/text";
+import { cut, Name } from "../parts/text";
 import { usePoll } from "../poll";
 import { navigate, href, place, setQuery } from "../router";
 import { GraphView } from "./workflow/graph";
@@ -16,7 +19,6 @@ import { JobPanel } from "./workflow/job-panel";
 import { Jobs, JobsFilter, Timeline } from "./workflow/jobs";
 import type { Scene } from "./workflow/scene";
 
-const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Jobs of one page of the table and of the bars. */
 const PAGE_ROWS = 200;
 /** Least time between two reads of the rows after changes of states, in milliseconds. */
@@ -142,9 +144,9 @@ function Unknown({ id }: { id: string }) {
   const { data, error } = usePoll<unknown>(path("v1/workflows", [id]), 3_600_000);
   return (
     <>
-      <h1>Workflow <span class="mono"><Name text={id} /></span></h1>
+      <TopBar title={`Workflow ${id}`} />
       <Problem error={error} />
-      <p>{data === null && error === null ? "loading…" : <a href={href(["workflows"])}>All workflows</a>}</p>
+      <p>{data === null && error === null ? <Loading /> : <a href={href(["workflows"])}>All workflows</a>}</p>
     </>
   );
 }
@@ -159,45 +161,45 @@ function Known({ id }: { id: string }) {
   useEffect(() => {
     if (changes > 0) jobs.again();
   }, [changes]);
-  if (removed) return <><h1>Workflow <span class="mono"><Name text={id} /></span></h1><p class="warning">It was removed, or never was.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
+  if (removed) return <><TopBar title="Workflow not found" /><p class="warning">Not found. It may have been removed.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
   const table = { id, page: asOfNow(jobs.data, live), counts: workflow?.job_counts ?? {}, open, failed: jobs.error !== null };
   return (
     <>
-      {workflow ? <Head workflow={workflow} changed={changed} /> : <h1>Workflow <span class="mono"><Name text={id} /></span></h1>}
+      {workflow ? <Head workflow={workflow} changed={changed} /> : <TopBar title="Workflow"><Crumb /></TopBar>}
       <Problem error={jobs.error ?? (graph ? null : error)} />
-      <div class={open === null ? "with-panel" : "with-panel open"}>
-        <div class="beside">
-          <div class="tabs" role="group" aria-label="View">
-            {["graph", "timeline"].map((one) => (
-              <button key={one} aria-pressed={view === one} onClick={() => setQuery({ view: one === "graph" ? null : one })}>{one}</button>
-            ))}
-          </div>
-          <div class={view === "graph" ? undefined : "gone"}>
-            {graph ? <GraphView graph={graph} onScene={onScene} open={open} onOpen={(job) => setQuery({ job })} /> : <p class="dim">{error ? "" : "loading…"}</p>}
-          </div>
-          <JobsFilter {...table} />
-          {view === "graph" ? <Jobs {...table} /> : <Timeline {...table} />}
-        </div>
-        {open === null ? null : <JobPanel key={open} id={id} name={open} changes={changes} changed={changed} />}
+      <div class="tabs" role="group" aria-label="View">
+        {VIEWS.map(([one, label]) => (
+          <button key={one} aria-pressed={view === one} onClick={() => setQuery({ view: one === "graph" ? null : one })}>{label}</button>
+        ))}
       </div>
+      <div class={view === "graph" ? undefined : "gone"}>
+        {graph ? <GraphView graph={graph} onScene={onScene} open={open} onOpen={(job) => setQuery({ job })} /> : error ? null : <p><Loading /></p>}
+      </div>
+      <JobsFilter {...table} />
+      {view === "graph" ? <Jobs {...table} /> : <Timeline {...table} />}
+      {open === null ? null : <JobPanel key={open} id={id} name={open} changes={changes} changed={changed} />}
     </>
   );
 }
+
+const VIEWS = [["graph", "Graph"], ["timeline", "Timeline"]] as const;
+
+const Crumb = () => <span class="crumb"><a href={href(["workflows"])}>Workflows</a> /</span>;
 
 function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
   const { id, name, status, tags, started_at, finished_at } = workflow;
   const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
   return (
     <>
-      <h1><Name text={name} max={200} /> <State state={status} /></h1>
-      <p class="facts-line">
-        <span class="mono">{id}</span>
-        <span><span class="dim">created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
-        {started_at ? <span><span class="dim">took</span> <Duration ms={ran} /></span> : null}
-        {finished_at ? <span><span class="dim">finished</span> <Time at={finished_at} /></span> : null}
-        {workflow.expires_at ? <span><span class="dim">kept until</span> <Time at={workflow.expires_at} /></span> : null}
+      <TopBar title={`${sign(status)} ${cut(name, 60)} ${word(status).toLowerCase()}`}><Crumb /> <Name text={name} max={200} /> <State state={status} /></TopBar>
+      <p class="filters facts">
+        <span class="mono faint">{id}</span>
+        <span><span class="dim">Created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
+        {started_at ? <span><span class="dim">Took</span> <Duration ms={ran} /></span> : null}
+        {finished_at ? <span><span class="dim">Finished</span> <Time at={finished_at} /></span> : null}
+        {workflow.expires_at ? <span><span class="dim">Kept until</span> <Time at={workflow.expires_at} /></span> : null}
         {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
-        <a href={href(["workflows"], { name })}>others of this name</a>
+        <a href={href(["workflows"], { name })}>All runs of <Name text={name} max={40} /></a>
       </p>
       <Actions workflow={workflow} changed={changed} />
       <Globals id={id} />
@@ -211,9 +213,9 @@ function Globals({ id }: { id: string }) {
   const { data, error } = usePoll<string>(wanted ? `v1/workflows/${id}?view=jobs` : null, 86_400_000, (text) => field(text, "globals") ?? "null");
   return (
     <details onToggle={(event) => event.currentTarget.open && want(true)}>
-      <summary>globals</summary>
+      <summary>Globals</summary>
       <Problem error={error} />
-      {data === null ? (error ? null : <p class="dim">loading…</p>) : data === "null" || data === "{}" ? <p class="dim">none</p> : <Json text={data} label="globals" />}
+      {data === null ? (error ? null : <Loading />) : data === "null" || data === "{}" ? <p class="dim">None</p> : <Json text={data} label="globals" />}
     </details>
   );
 }
@@ -221,19 +223,19 @@ function Globals({ id }: { id: string }) {
 function Actions({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
   const { id, status, finished_at } = workflow;
   const [after, setAfter] = useState("30d");
-  const post = (word: string, body?: unknown): Call => ({ method: "POST", path: `v1/workflows/${id}:${word}`, ...(body === undefined ? {} : { body }) });
+  const post = (verb: string, body?: unknown): Call => ({ method: "POST", path: `v1/workflows/${id}:${verb}`, ...(body === undefined ? {} : { body }) });
   const is = (...words: string[]): boolean => words.includes(status);
   return (
     <div class="buttons" role="group" aria-label="Actions on the workflow">
-      {is("pending") ? <Action label="start" toast="Started." call={post("start")} may={mayStart} done={changed} /> : null}
-      {is("running") ? <Action label="pause" toast="Paused." call={post("pause")} done={changed} /> : null}
-      {is("paused") ? <Action label="resume" toast="Resumed." call={post("resume")} done={changed} /> : null}
-      {is("failed", "cancelled") ? <Action label="retry" toast="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
-      {is("pending", "running", "paused") ? <Action label="cancel" verb="Cancel the workflow" toast="Cancelled." call={post("cancel")} confirm="Running jobs are asked to stop, and no others start." danger done={changed} /> : null}
-      <Action label="expire" toast={after === "forever" ? "It never expires." : `It expires after ${after}.`} call={post("expire", { after })} done={changed} />
+      {is("pending") ? <Action label="Start" toast="Started." call={post("start")} may={mayStart} done={changed} /> : null}
+      {is("running") ? <Action label="Pause" toast="Paused." call={post("pause")} done={changed} /> : null}
+      {is("paused") ? <Action label="Resume" toast="Resumed." call={post("resume")} done={changed} /> : null}
+      {is("failed", "cancelled") ? <Action label="Retry" toast="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
+      {is("pending", "running", "paused") ? <Action label="Cancel" verb="Cancel the workflow" toast="Cancelled." call={post("cancel")} confirm="Running jobs are asked to stop, and no others start." danger done={changed} /> : null}
+      <Action label="Keep for" toast={`It is kept ${keepWords(after)} after its end.`} call={post("expire", { after })} done={changed} />
       {mayAct() ? <Expire after={after} set={setAfter} /> : null}
       {is("pending", "succeeded", "failed", "cancelled") ? (
-        <Action label="remove" verb="Remove the workflow" toast="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="It is gone with its jobs, outputs and logs." danger done={() => navigate(["workflows"])} />
+        <Action label="Remove" verb="Remove the workflow" toast="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="Its jobs, outputs and logs are deleted. This cannot be undone." danger done={() => navigate(["workflows"])} />
       ) : null}
     </div>
   );
@@ -241,8 +243,8 @@ function Actions({ workflow, changed }: { workflow: Workflow; changed: () => voi
 
 function Expire({ after, set }: { after: string; set: (after: string) => void }) {
   return (
-    <label>after
-      <select value={after} onChange={(event) => set(event.currentTarget.value)}>{SPANS.map((one) => <option key={one}>{one}</option>)}</select>
-    </label>
+    <select aria-label="How long it is kept" value={after} onChange={(event) => set(event.currentTarget.value)}>
+      {SPANS.map((one) => <option key={one} value={one}>{keepWords(one).replace(/^for /, "")}</option>)}
+    </select>
   );
 }

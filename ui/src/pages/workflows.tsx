@@ -1,10 +1,12 @@
 // The list of workflows: filters stand in the address, pages go by cursor, and a new workflow is there within a second.
 import { useEffect, useState } from "preact/hooks";
 import { withQuery } from "../api";
+import { TopBar } from "../frame/top";
 import type { Page, Workflow } from "../model";
+import { Icon } from "../parts/icon";
 import { Ago, Duration, now } from "../parts/time";
 import { Problem } from "../parts/toasts";
-import { known, sign, State, STATUSES } from "../parts/state";
+import { State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
 import { Name } from "../parts/text";
 import { usePoll } from "../poll";
@@ -35,18 +37,18 @@ export function Workflows() {
   const next = data?.next_cursor;
   return (
     <>
-      <h1>Workflows</h1>
+      <TopBar title="Workflows" />
       <Filters filter={filter} />
       <Bulk filter={filter} done={again} />
       <Problem error={error} />
       {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
-      <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="no workflow matches" />
+      <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="No workflow matches" />
       <div class="buttons" role="group" aria-label="Pages">
         <button disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
         <button disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>
-        <span>page {number}</span>
+        <span>Page {number}</span>
         <button disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>Next</button>
-        <label>rows
+        <label>Rows
           <select value={size} onChange={(event) => setQuery({ limit: event.currentTarget.value, cursor: null, page: null })}>
             {[...new Set([...SIZES, size])].map((one) => <option key={one}>{one}</option>)}
           </select>
@@ -62,13 +64,13 @@ function took(row: Workflow): number | null {
 }
 
 const COLUMNS: readonly Column<Workflow>[] = [
-  { head: "status", cell: (row) => <State state={row.status} /> },
-  { head: "name", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> },
-  { head: "id", kind: "narrow", cell: (row) => <span class="mono">{row.id}</span> },
-  { head: "jobs", cell: (row) => <Progress row={row} /> },
-  { head: "created", cell: (row) => <Ago at={row.created_at} /> },
-  { head: "took", kind: "number", cell: (row) => <Took row={row} /> },
-  { head: "tags", kind: "wide", cell: (row) => row.tags.map((tag) => (
+  { head: "Status", cell: (row) => <State state={row.status} /> },
+  { head: "Workflow", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> },
+  { head: "ID", kind: "narrow", cell: (row) => <span class="mono faint">{row.id}</span> },
+  { head: "Jobs done", cell: (row) => <Progress row={row} /> },
+  { head: "Created", cell: (row) => <Ago at={row.created_at} /> },
+  { head: "Took", kind: "number", cell: (row) => <Took row={row} /> },
+  { head: "Tags", kind: "wide", cell: (row) => row.tags.map((tag) => (
     <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
   )) },
 ];
@@ -86,11 +88,11 @@ function Progress({ row }: { row: Workflow }) {
   const failed = count(row, "failed");
   const running = count(row, "running");
   return (
-    <span class="progress">
+    <span class="use">
       <Bar counts={row.job_counts} />
-      <span class="num">{ended}/{total}</span>
-      {running > 0 ? <span class="num s-running">{sign("running")} {running}<span class="hidden"> running</span></span> : null}
-      {failed > 0 ? <span class="num s-failed">{sign("failed")} {failed}<span class="hidden"> failed</span></span> : null}
+      <span><b>{ended.toLocaleString("en")}</b> of {total.toLocaleString("en")}</span>
+      {running > 0 ? <span class="run"><Icon name="play" small /> {running}<span class="hide"> running</span></span> : null}
+      {failed > 0 ? <span class="bad"><Icon name="cross" small /> {failed}<span class="hide"> failed</span></span> : null}
     </span>
   );
 }
@@ -102,7 +104,7 @@ export function Bar({ counts }: { counts: Workflow["job_counts"] }) {
     <span class="bar" aria-hidden="true">
       {PARTS.map((state) => {
         const share = (counts[state] ?? 0) / counts.total;
-        return share > 0 ? <span key={state} class={`fill-${known(state)}`} style={{ width: `${100 * share}%` }} /> : null;
+        return share > 0 ? <span key={state} class={`fill ${state}`} style={{ width: `${100 * share}%` }} /> : null;
       })}
     </span>
   );
@@ -127,31 +129,31 @@ function Filters({ filter }: { filter: Filter }) {
   return (
     <form class="filters" role="search" aria-label="Filter of workflows" onSubmit={(event) => event.preventDefault()}>
       <fieldset>
-        <legend class="hidden">status</legend>
+        <legend class="hide">status</legend>
         {STATUSES.map((status) => (
-          <label key={status}>
+          <label key={status} class={chosen.has(status) ? "chip on" : "chip"}>
             <input type="checkbox" checked={chosen.has(status)} onChange={() => toggle(status)} />
             <State state={status} {...(counts ? { count: counts[status] ?? 0 } : {})} />
           </label>
         ))}
       </fieldset>
-      <Field name="name" label="name" value={filter["name"]} set={set} first />
-      <Field name="tag" label="tag" value={filter["tag"]} set={set} />
+      <Field name="name" label="Name" value={filter["name"]} set={set} first />
+      <Field name="tag" label="Tag" value={filter["tag"]} set={set} />
       <details open={Boolean(rest["id_prefix"] || rest["created_after"] || rest["created_before"])}>
-        <summary>more</summary>
+        <summary>More filters</summary>
         <div class="filters">
-          <Field name="id_prefix" label="id begins with" value={filter["id_prefix"]} set={set} least={4} />
-          <Moment name="created_after" label="created after" value={filter["created_after"]} set={set} />
-          <Moment name="created_before" label="created before" value={filter["created_before"]} set={set} />
+          <Field name="id_prefix" label="ID begins with" value={filter["id_prefix"]} set={set} least={4} />
+          <Moment name="created_after" label="Created after" value={filter["created_after"]} set={set} />
+          <Moment name="created_before" label="Created before" value={filter["created_before"]} set={set} />
         </div>
       </details>
-      <label>order
+      <label>Order
         <select value={order ?? "newest"} onChange={(event) => set("order", event.currentTarget.value === "oldest" ? "oldest" : "")}>
-          <option>newest</option>
-          <option>oldest</option>
+          <option value="newest">Newest first</option>
+          <option value="oldest">Oldest first</option>
         </select>
       </label>
-      {any ? <a href={href(["workflows"])}>no filter</a> : null}
+      {any ? <a href={href(["workflows"])}>Clear filters</a> : null}
     </form>
   );
 }

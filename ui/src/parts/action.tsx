@@ -1,7 +1,7 @@
 // A button that makes one call of the API, with the same call as a curl line beside it.
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { request, curl, mayAct, type Call } from "../api";
+import { request, curl, mayAct, unreachable, type Call } from "../api";
 import { confirm, show } from "./dialog";
 import { showToast, showError } from "./toasts";
 
@@ -63,7 +63,7 @@ export function Action({ label, call, confirm: question, verb = label, danger = 
   };
   return (
     <span class="action">
-      <button type="button" class={danger ? "danger" : undefined} disabled={busy || disabled} onClick={() => void act()}>{label}</button>
+      <button type="button" class={danger ? "danger" : undefined} disabled={busy || disabled || unreachable.value !== null} onClick={() => void act()}>{label}</button>
       <Curl call={call} label={label} disabled={disabled} />
     </span>
   );

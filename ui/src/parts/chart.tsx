@@ -5,7 +5,7 @@ import { theme } from "../theme";
 
 export interface ChartLine {
   readonly label: string;
-  /** The name of a colour of the style sheet, such as `--succeeded`. */
+  /** The name of a colour of the style sheet, such as `--c1`. */
   readonly colour: string;
   readonly values: readonly (number | null)[];
 }
@@ -19,9 +19,12 @@ export interface ChartProps {
 }
 
 const HEIGHT = 150;
+/** Lines that differ in dash as well as in hue. */
+const DASHED: readonly string[] = ["--c3", "--c4"];
+const DASH = [5, 3];
 
 export const short = (value: number | null | undefined): string =>
-  value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Math.round(value * 100) / 100);
+  value === null || value === undefined ? "–" : value >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(value >= 100 ? Math.round(value) : Number(value.toPrecision(3)));
 
 const clock = (seconds: number): string =>
   new Date(seconds * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(seconds % 60 === 0 ? {} : { second: "2-digit" }) });
@@ -37,7 +40,7 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
     if (!element) return;
     const style = getComputedStyle(document.documentElement);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
-    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+    const axis = { stroke: colour("--faint"), font: "12px sans-serif", grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     const made = new uPlot(
       {
         width: Math.max(element.clientWidth, 100),
@@ -45,8 +48,8 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
         legend: { show: false },
         cursor: { show: false },
         scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1e-3)] } },
-        axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
-        series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.5, points: { show: false } }))],
+        axes: [{ ...axis, space: 70, size: 32, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => short(tick)) }],
+        series: [{}, ...lines.map((line) => ({ label: line.label, stroke: colour(line.colour), width: 1.75, ...(DASHED.includes(line.colour) ? { dash: DASH } : {}), points: { show: false } }))],
       },
       data(),
       element,
@@ -61,14 +64,14 @@ export function Chart({ label, unit, times, lines }: ChartProps) {
   }, [theme.value, lines.length, some]);
   useEffect(() => plot.current?.setData(data()), [times, lines]);
   return (
-    <figure class="chart">
+    <figure class="panel chart">
       <figcaption>{label} <span class="dim">{unit}</span></figcaption>
-      {some ? <div class="plot" ref={place} aria-hidden="true" /> : <p class="dim">nothing counted yet</p>}
+      {some ? <div class="plot" ref={place} aria-hidden="true" /> : <p class="dim">Nothing counted yet</p>}
       <ul class="legend">
         {lines.map((line) => (
           <li key={line.label}>
-            <span class="swatch" aria-hidden="true" style={{ background: `var(${line.colour})` }} /> {line.label}{" "}
-            <b class="num">{short(line.values.at(-1))}</b>
+            <span class={DASHED.includes(line.colour) ? "swatch dashed" : "swatch"} aria-hidden="true" style={{ borderColor: `var(${line.colour})` }} /> {line.label}{" "}
+            <b>{short(line.values.at(-1))}</b>
           </li>
         ))}
       </ul>

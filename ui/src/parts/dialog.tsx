@@ -25,6 +25,8 @@ export function show(title: string, body: ComponentChildren): void {
   shown.value = { title, body, verb: null, danger: false, end: () => {} };
 }
 
+export const closeDialog = (): void => end(false);
+
 function end(done: boolean): void {
   const at = shown.value;
   shown.value = null;
@@ -51,8 +53,8 @@ export function Dialogs() {
         <h2 id="dialog-title">{at.title}</h2>
         <div class="dialog-body">{at.body}</div>
         <div class="buttons">
-          <button type="button" onClick={() => end(false)} autoFocus={at.danger}>{at.verb ? "Back" : "Close"}</button>
-          {at.verb ? <button type="submit" class={at.danger ? "danger" : "primary"} autoFocus={!at.danger}>{at.verb}</button> : null}
+          <button type="button" onClick={() => end(false)} autoFocus={at.danger}>{at.verb ? "Cancel" : "Close"}</button>
+          {at.verb ? <button type="submit" class={at.danger ? "danger" : "main-act"} autoFocus={!at.danger}>{at.verb}</button> : null}
         </div>
       </form>
     </dialog>

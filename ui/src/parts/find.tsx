@@ -13,14 +13,14 @@ export function useFind<Row>(rows: readonly Row[] | null | undefined, words: (ro
   const [typed, set] = useState("");
   const wanted = typed.trim().toLowerCase();
   const found = wanted === "" ? rows : rows?.filter((row) => words(row).toLowerCase().includes(wanted));
-  return { typed, set, rows: found ?? null, empty: rows?.length && found?.length === 0 ? "no row has this text in it" : undefined };
+  return { typed, set, rows: found ?? null, empty: rows?.length && found?.length === 0 ? "No row has this text in it" : undefined };
 }
 
 /** `part`: the server has more rows than those that are shown. */
 export function FindField<Row>({ find, part = false }: { find: Find<Row>; part?: boolean }) {
   return (
     <p class="filters">
-      <label>{part ? "find on this page" : "find"} <input type="search" data-filter size={20} dir="auto" spellcheck={false} value={find.typed} onInput={(event) => find.set(event.currentTarget.value)} /></label>
+      <label>{part ? "Filter this page" : "Filter"} <input type="search" data-filter size={20} dir="auto" spellcheck={false} value={find.typed} onInput={(event) => find.set(event.currentTarget.value)} /></label>
     </p>
   );
 }

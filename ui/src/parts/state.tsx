@@ -1,31 +1,51 @@
-// The state of a job or workflow: a word with a mark, so that colour is never alone.
+// The state of a job, workflow or limit: an icon, a word and a weight, so that colour is never alone.
+import { Icon, type IconName } from "./icon";
 
-/** One sign for each state; those that a later server has get a plain one. */
-const SIGNS: Readonly<Record<string, string>> = {
-  pending: "○",
-  waiting: "○",
-  scheduled: "◷",
-  ready: "◔",
-  running: "▶",
-  paused: "‖",
-  succeeded: "✓",
-  failed: "✕",
-  cancelled: "⊘",
-  skipped: "↷",
-  blocked: "⊟",
+interface Appearance {
+  readonly word: string;
+  readonly icon: IconName;
+  /** The sign of a canvas, which draws texts only. */
+  readonly sign: string;
+  /** A colour of style.css. */
+  readonly colour: string;
+}
+
+const APPEARANCES: Readonly<Record<string, Appearance>> = {
+  failed: { word: "Failed", icon: "cross", sign: "✕", colour: "bad" },
+  running: { word: "Running", icon: "play", sign: "▶", colour: "run" },
+  retrying: { word: "Retrying", icon: "retry", sign: "↻", colour: "warn" },
+  limited: { word: "Limited", icon: "hourglass", sign: "⧗", colour: "warn" },
+  near: { word: "Near", icon: "limits", sign: "◕", colour: "warn" },
+  full: { word: "Full", icon: "limits", sign: "●", colour: "bad" },
+  paused: { word: "Paused", icon: "bars", sign: "‖", colour: "hold" },
+  ready: { word: "Ready", icon: "quarter", sign: "◔", colour: "dim" },
+  scheduled: { word: "Scheduled", icon: "clock", sign: "◷", colour: "dim" },
+  blocked: { word: "Blocked", icon: "blocked", sign: "⊟", colour: "faint" },
+  succeeded: { word: "Succeeded", icon: "check", sign: "✓", colour: "ok" },
+  pending: { word: "Pending", icon: "ring", sign: "○", colour: "faint" },
+  waiting: { word: "Waiting", icon: "ring", sign: "○", colour: "faint" },
+  cancelled: { word: "Cancelled", icon: "struck", sign: "⊘", colour: "faint" },
+  skipped: { word: "Skipped", icon: "skip", sign: "↷", colour: "faint" },
 };
 
-export const STATES = ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"] as const;
-export const STATUSES = ["pending", "running", "paused", "succeeded", "failed", "cancelled"] as const;
+/** As the API has them, without those that the page derives. */
+export const STATES = ["failed", "running", "ready", "scheduled", "waiting", "succeeded", "cancelled", "skipped"] as const;
+export const STATUSES = ["running", "paused", "failed", "pending", "succeeded", "cancelled"] as const;
 
-export const known = (state: string): string => (state in SIGNS ? state : "other");
-export const sign = (state: string): string => SIGNS[state] ?? "·";
+/** A later server may have other states. */
+const appearance = (state: string): Appearance => APPEARANCES[state] ?? { word: state, icon: "ring", sign: "·", colour: "faint" };
+
+export const known = (state: string): string => (state in APPEARANCES ? state : "other");
+export const word = (state: string): string => appearance(state).word;
+export const sign = (state: string): string => appearance(state).sign;
+export const stateColour = (state: string): string => appearance(state).colour;
 
 export function State({ state, count }: { state: string; count?: number }) {
+  const { icon, word } = appearance(state);
   return (
-    <span class={`state s-${known(state)}`}>
-      <span aria-hidden="true">{sign(state)}</span> {state}
-      {count === undefined ? null : <> <b class="num">{count.toLocaleString("en")}</b></>}
+    <span class={`pill ${known(state)}`}>
+      <Icon name={icon} small /> {word}
+      {count === undefined ? null : <> <b>{count.toLocaleString("en")}</b></>}
     </span>
   );
 }

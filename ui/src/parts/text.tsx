@@ -38,10 +38,10 @@ export function Text({ text, lines = 12, label = "text" }: { text: string; lines
       <pre dir="auto" tabIndex={0} role="region" aria-label={label}>{part}</pre>
       {more ? (
         <button class="small" onClick={() => show(shown + CHUNK_CHARS)}>
-          {shown === 0 ? `show all ${text.length.toLocaleString("en")} characters` : "show more"}
+          {shown === 0 ? `Show all ${text.length.toLocaleString("en")} characters` : "Show more"}
         </button>
       ) : null}
-      {shown > 0 ? <button class="small" onClick={() => show(0)}>show less</button> : null}
+      {shown > 0 ? <button class="small" onClick={() => show(0)}>Show less</button> : null}
     </div>
   );
 }

@@ -1,10 +1,15 @@
 // Moments and spans. Moments of the API are RFC 3339 in UTC; people see them in their own zone.
 import { signal } from "@preact/signals";
+import { unreachable } from "../api";
 
-/** The clock of the page. Components that read `.value` are drawn again each second. */
+/** The clock of the page, which stops while the server is unreachable. Components that read `.value` are drawn again each second. */
 export const now = signal(Date.now());
+/** The clock that never stops. */
+export const tick = signal(Date.now());
 setInterval(() => {
-  if (!document.hidden) now.value = Date.now();
+  if (document.hidden) return;
+  tick.value = Date.now();
+  if (!unreachable.value) now.value = tick.value;
 }, 1000);
 
 const two = (number: number): string => String(number).padStart(2, "0");
@@ -26,7 +31,7 @@ export function span(ms: number): string {
 }
 
 export function Duration({ ms }: { ms: number | null | undefined }) {
-  return ms === null || ms === undefined ? <span class="none">–</span> : <span class="num">{span(ms)}</span>;
+  return ms === null || ms === undefined ? <span class="dim">–</span> : <span>{span(ms)}</span>;
 }
 
 /** The local time of day, with the day when it is another one. */
@@ -39,9 +44,9 @@ export function clock(at: number): string {
 
 /** A moment in the zone of the reader; its full text in UTC on hover. */
 export function Time({ at }: { at: string | null | undefined }) {
-  if (!at) return <span class="none">–</span>;
+  if (!at) return <span class="dim">–</span>;
   const ms = Date.parse(at);
-  return <time class="num" dateTime={at} title={at}>{Number.isNaN(ms) ? at : clock(ms)}</time>;
+  return <time dateTime={at} title={at}>{Number.isNaN(ms) ? at : clock(ms)}</time>;
 }
 
 const whole = (seconds: number): string => (seconds < 60 ? `${seconds} s` : span(1000 * seconds));
@@ -51,8 +56,8 @@ export const Ago = ({ at }: { at: string | null | undefined }) => <RelativeTime 
 
 /** In how long something is, or how long ago it was. */
 export function RelativeTime({ at, min = -Infinity }: { at: string | null | undefined; min?: number }) {
-  if (!at) return <span class="none">–</span>;
+  if (!at) return <span class="dim">–</span>;
   const age = Math.max(now.value - Date.parse(at), min);
   const words = age < -500 ? `in ${whole(Math.ceil(-age / 1000))}` : age < 1000 ? "now" : `${whole(Math.floor(age / 1000))} ago`;
-  return <time class="num" dateTime={at} title={at}>{words}</time>;
+  return <time dateTime={at} title={at}>{words}</time>;
 }

@@ -1,6 +1,7 @@
 // Results of actions: screen readers read them aloud, and they close after a while.
 import { signal } from "@preact/signals";
 import { ApiError } from "../api";
+import { Icon } from "./icon";
 import { cut, plain } from "./text";
 
 interface Toast {
@@ -32,17 +33,17 @@ export function Toasts() {
     <div class="toasts" role="status">
       {toasts.value.map((one) => (
         <div key={one.id} class={`toast ${one.kind}`}>
-          <span><b>{one.kind === "good" ? <span aria-hidden="true">✓</span> : "Not done:"}</b> <bdi>{one.text}</bdi></span>
-          <button class="small" aria-label="close this note" onClick={() => close(one.id)}>×</button>
+          <span>{one.kind === "good" ? <Icon name="check" /> : <b>Not done:</b>} <bdi>{one.text}</bdi></span>
+          <button class="small bare square" aria-label="close this note" onClick={() => close(one.id)}><Icon name="cross" /></button>
         </div>
       ))}
     </div>
   );
 }
 
-/** The error of a call, in the place of its answer. */
+/** The error of a call, in the place of its answer. The frame says once, for all, that the server is unreachable. */
 export function Problem({ error }: { error: ApiError | null }) {
-  if (!error) return null;
+  if (!error || error.code === "unreachable") return null;
   return (
     <p class="problem" role="alert">
       <b>{error.code}</b> <bdi>{cut(plain(error.message), 1000)}</bdi>

@@ -8,7 +8,7 @@ import { chromium } from "playwright-core";
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const pictures = process.env.TIDEGATE_PICTURES;
 
-export const WIDE = { width: 1280, height: 860 };
+export const WIDE = { width: 1440, height: 900 };
 export const NARROW = { width: 360, height: 740 };
 
 export async function startBrowser() {
@@ -61,7 +61,7 @@ export const overflow = (page) =>
     const wide = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= wide) return [];
     return [...document.querySelectorAll("main *, header *")]
-      .filter((one) => one.getBoundingClientRect().right > wide + 1 && !one.closest(".scroll, pre, .hidden, .skip"))
+      .filter((one) => one.getBoundingClientRect().right > wide + 1 && !one.closest(".scroll, pre, .hide, .skip"))
       .slice(0, 5)
       .map((one) => one.outerHTML.slice(0, 120));
   });

@@ -1,6 +1,6 @@
 // The cells of a limit: what it allows, how it is marked, and what it counts.
 import { cut, plain } from "../../parts/text";
-import { aUnit, type ConfiguredLimit, type Use } from "./model";
+import { perUnit, type ConfiguredLimit, type Use } from "./model";
 
 const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
   ["shadow_mode", "shadow", "counts, and refuses nothing"],
@@ -13,7 +13,7 @@ const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
 const rate = (number: number): string => (number >= 9.95 ? Math.round(number).toLocaleString("en") : number.toFixed(1));
 
 function Counted({ number, shown, bad }: { number: number | undefined; shown: string; bad?: boolean | undefined }) {
-  return <td class={`number${bad && number ? " s-failed" : number ? "" : " dim"}`}>{number === undefined ? "–" : number === 0 ? "0" : shown}</td>;
+  return <td class={`num${bad && number ? " bad" : number ? "" : " dim"}`}>{number === undefined ? "–" : number === 0 ? "0" : shown}</td>;
 }
 
 export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Use | null }) {
@@ -25,8 +25,8 @@ export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Us
     <>
       <td>
         {unit === null || number === null ? <span class="tag" title="lets everything through; nothing is counted">unlimited</span>
-        : <><b class="num">{number.toLocaleString("en")}</b> {aUnit(unit)}</>}
-        {MARKS.filter(([mark]) => limit[mark]).map(([mark, word, means]) => <span key={mark} class={`tag mark-${word}`} title={means}>{word}</span>)}
+        : <><b>{number.toLocaleString("en")}</b> {perUnit(unit)}</>}
+        {MARKS.filter(([mark]) => limit[mark]).map(([mark, word, means]) => <span key={mark} class={`tag ${word}`} title={means}>{word}</span>)}
         {names.map((name) => <span key={name} class="tag"><bdi title={cut(plain(name), 1000)}>{cut(plain(name), 30)}</bdi></span>)}
       </td>
       <Counted number={rates?.hits} shown={rate(rates?.hits ?? 0)} />
@@ -40,5 +40,5 @@ export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Us
 }
 
 export function NoLimit({ below }: { below: number }) {
-  return <td colSpan={7} class="dim">{below === 0 ? "no limit" : `${below.toLocaleString("en")} ${below === 1 ? "limit" : "limits"} below`}</td>;
+  return <td colSpan={7} class="dim">{below === 0 ? "No limit" : `${below.toLocaleString("en")} ${below === 1 ? "limit" : "limits"} below`}</td>;
 }

@@ -7,7 +7,7 @@ import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Duration } from "../../parts/time";
 import { keyText } from "../overview/top";
-import { aUnit } from "./model";
+import { perUnit } from "./model";
 import { CHECK_FORM, checking, noPair, pairs } from "./subject";
 
 interface Answer {
@@ -47,7 +47,8 @@ async function check(call: Call, domain: string): Promise<CheckResult> {
   return { domain, answer, configured: free ? await isConfigured(domain) : null };
 }
 
-const freeWords = (configured: boolean | null): string => (configured === false ? "no limit applies: the domain is not configured" : "no limit applies");
+const ANSWERS: Readonly<Record<string, string>> = { ok: "Would be allowed", over_limit: "Would be refused" };
+const freeWords = (configured: boolean | null): string => (configured === false ? "No limit applies: the domain is not configured" : "No limit applies");
 
 /** The form, and the decision. A check charges nothing. */
 export function Check() {
@@ -63,22 +64,21 @@ export function Check() {
     check(call, domain).then(setAnswer, (error: unknown) => setAnswer(refusal(error)));
   };
   return (
-    <section aria-label="Check a request">
-      <h2>What would the server answer?</h2>
+    <section aria-label="Test a request">
+      <h2>Test a request <span class="dim small">does not count</span></h2>
       <form id={CHECK_FORM} class="filters" onSubmit={send}>
-        <label>domain <input name="domain" required value={domain} onInput={set("domain")} /></label>
-        <label>entries <input name="entries" required placeholder="tenant=acme, path=/a" size={30} value={entries} onInput={set("entries")} /></label>
-        <span class="action"><button class="primary">Check</button><Curl call={call} label="Check" disabled={domain === "" || list.length === 0} /></span>
-        <span class="dim">nothing is charged</span>
+        <label>Domain <input name="domain" required value={domain} onInput={set("domain")} /></label>
+        <label>Entries <input name="entries" required placeholder="tenant=acme, path=/a" size={30} value={entries} onInput={set("entries")} /></label>
+        <span class="action"><button class="main-act">Test</button><Curl call={call} label="Test" disabled={domain === "" || list.length === 0} /></span>
       </form>
       {answer instanceof ApiError ? <Problem error={answer} /> : null}
       {answer && !(answer instanceof ApiError) ? (
         <Table label="Answer" rows={answer.answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
-          { head: "key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} max={120} /> },
-          { head: "answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "s-succeeded" : "s-failed"}>{row.code}</b>) },
-          { head: "limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${aUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "paused") },
-          { head: "remaining", kind: "number", cell: (row) => row.remaining ?? "–" },
-          { head: "until the window ends", kind: "number", cell: (row) => <Duration ms={row.reset_ms} /> },
+          { head: "Key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} max={120} /> },
+          { head: "Answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "ok" : "bad"}>{ANSWERS[row.code] ?? row.code}</b>) },
+          { head: "Limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${perUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "Paused") },
+          { head: "Remaining", kind: "number", cell: (row) => row.remaining ?? "–" },
+          { head: "Resets in", kind: "number", cell: (row) => <Duration ms={row.reset_ms} /> },
         ]} />
       ) : null}
     </section>

@@ -19,7 +19,7 @@ export function Configuration() {
       {load ? <Wrong load={load} /> : null}
       {load ? <From load={load} version={pages.level?.version ?? 0} /> : null}
       <p class="filters">
-        <label>find <input type="search" data-filter size={24} placeholder="a part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
+        <label>Filter <input type="search" data-filter size={24} placeholder="Part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
       </p>
       {find ? <Searched key={find} find={find} /> : <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />}
     </section>
@@ -42,11 +42,11 @@ const SOURCES: Readonly<Record<string, string>> = { files: "files in", managemen
 
 function From({ load, version }: { load: Load; version: number }) {
   return (
-    <p class="facts-line">
-      <span>from {SOURCES[load.source] ?? ""} <Name text={load.place} max={100} mono={load.source === "files"} /></span>
-      <span>{load.loaded_at ? <>loaded <Ago at={load.loaded_at} /> (version {version})</> : <b>nothing is loaded: requests get an error</b>}</span>
+    <p class="filters facts small dim">
+      <span>From {SOURCES[load.source] ?? ""} <Name text={load.place} max={100} mono={load.source === "files"} /></span>
+      <span>{load.loaded_at ? <>Loaded <Ago at={load.loaded_at} /> (version {version})</> : <b class="bad">Nothing is loaded: requests get an error</b>}</span>
       <span>{count(load.domains, "domain")}, {count(load.limits, "limit")}</span>
-      <span class="dim">hits of requests and jobs at this server since <Time at={load.counting_since} /></span>
+      <span>Hits of requests and jobs at this server since <Time at={load.counting_since} /></span>
     </p>
   );
 }

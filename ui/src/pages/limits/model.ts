@@ -1,6 +1,6 @@
 // The configuration as the API answers it (docs/openapi.json has all fields).
 
-export const aUnit = (unit: string): string => `${unit === "hour" ? "an" : "a"} ${unit}`;
+export const perUnit = (unit: string): string => `per ${unit}`;
 
 export interface Mistake {
   readonly file: string;

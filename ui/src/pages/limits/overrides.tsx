@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { mayAct, withQuery, type Call } from "../../api";
 import { Action } from "../../parts/action";
+import { State } from "../../parts/state";
 import { Problem } from "../../parts/toasts";
 import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
@@ -37,13 +38,13 @@ export function Overrides() {
     <section aria-label="Paused and scaled">
       <h2>Paused and scaled</h2>
       <Problem error={error} />
-      <Table label="Paused and scaled" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="nothing is paused or scaled" columns={[
-        { head: "effect", cell: (row) => <b>{row.effect}{row.scale === undefined ? "" : ` × ${row.scale}`}</b> },
-        { head: "limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} max={120} /> },
-        { head: "for", cell: (row) => (row.gateway ? "requests and jobs" : "jobs") },
-        { head: "until", cell: (row) => (row.until ? <Time at={row.until} /> : "somebody resumes it") },
-        { head: "by", cell: (row) => <><Name text={row.by} max={30} />, <Ago at={row.at} /></> },
-        { head: "why", cell: (row) => <Name text={row.reason} max={60} /> },
+      <Table label="Paused and scaled" rows={data?.items ?? null} failed={error !== null} rowKey={(row) => `${row.effect} ${target(row)}`} empty="Nothing is paused or scaled" columns={[
+        { head: "Effect", cell: (row) => (row.effect === "pause" ? <State state="paused" /> : <b>Scaled{row.scale === undefined ? "" : ` × ${row.scale}`}</b>) },
+        { head: "Limit or key", names: true, kind: "wide", cell: (row) => <Name text={target(row)} max={120} /> },
+        { head: "For", cell: (row) => (row.gateway ? "Requests and jobs" : "Jobs") },
+        { head: "Until", cell: (row) => (row.until ? <Time at={row.until} /> : "Until resumed") },
+        { head: "By", cell: (row) => <><Name text={row.by} max={30} />, <Ago at={row.at} /></> },
+        { head: "Reason", cell: (row) => <Name text={row.reason} max={60} /> },
         { head: "", cell: (row) => <Action label="Resume" call={resume(row)} toast="Resumed." done={again} /> },
       ]} />
       {mayAct() ? <NewOverride done={again} /> : null}
@@ -66,16 +67,16 @@ function NewOverride({ done }: { done: () => void }) {
     <details>
       <summary>Pause or scale a key or a limit</summary>
       <form id={PAUSE_FORM} class="filters" onSubmit={(event) => event.preventDefault()}>
-        <label>domain <input name="domain" disabled={of} value={subject.domain} onInput={put("domain")} /></label>
-        <label>entries <input name="entries" disabled={of} placeholder="tenant=acme" size={24} value={subject.entries} onInput={put("entries")} /></label>
+        <label>Domain <input name="domain" disabled={of} value={subject.domain} onInput={put("domain")} /></label>
+        <label>Entries <input name="entries" disabled={of} placeholder="tenant=acme" size={24} value={subject.entries} onInput={put("entries")} /></label>
         <label>or all keys of <input name="rule" placeholder="vendor.tenant" size={24} value={subject.rule} onInput={put("rule")} /></label>
-        <label>for <input size={6} value={about.span} onInput={set("span")} /></label>
-        <label>why <input value={about.reason} onInput={set("reason")} /></label>
+        <label>For <input size={6} value={about.span} onInput={set("span")} /></label>
+        <label>Reason <input value={about.reason} onInput={set("reason")} /></label>
         {wrong === null ? null : <span class="problem">'<Name text={wrong} max={40} />' is not a key with a value: write tenant=acme</span>}
-        <label><input type="checkbox" checked={about.requests} onChange={(event) => setAbout({ ...about, requests: event.currentTarget.checked })} /> also requests</label>
+        <label><input type="checkbox" checked={about.requests} onChange={(event) => setAbout({ ...about, requests: event.currentTarget.checked })} /> Also requests</label>
         <Action label="Pause" disabled={!ready} confirm={<Affects shown={shown} requests={about.requests} span={about.span} />}
           call={call({ pause: true, ...(about.requests ? { gateway: true } : {}) })} toast={about.requests ? "Paused for jobs and requests." : "Paused for jobs."} done={done} />
-        <label>scale by <input size={4} value={about.scale} onInput={set("scale")} /></label>
+        <label>Scale by <input size={4} value={about.scale} onInput={set("scale")} /></label>
         <Action label="Scale" disabled={!ready || !(Number(about.scale) > 0)} call={call({ scale: Number(about.scale) })} toast="Scaled." done={done} />
       </form>
     </details>
@@ -86,7 +87,7 @@ function Affects({ shown, requests, span }: { shown: string; requests: boolean; 
   return (
     <>
       Jobs under <Name text={shown} /> wait {span ? `for ${span}` : "until it is resumed"}.{" "}
-      {requests ? "Requests are refused as long." : "Requests still pass: choose 'also requests' to refuse them, too."}
+      {requests ? "Requests are refused as long." : "Requests still pass: choose 'Also requests' to refuse them, too."}
     </>
   );
 }

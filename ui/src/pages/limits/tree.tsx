@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { mayAct } from "../../api";
 import { Problem } from "../../parts/toasts";
-import { UNKNOWN } from "../../parts/table";
+import { Loading, UNKNOWN } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { keyText } from "../overview/top";
 import { LimitCells, NoLimit } from "./cells";
@@ -35,15 +35,15 @@ function toggle(path: TreePath, large: boolean): void {
 
 function Frame({ label, children }: { label: string; children: ComponentChildren }) {
   return (
-    <div class="scroll">
+    <div class="panel scroll">
       <table class="tree" role="treegrid" aria-label={label} aria-readonly="true" onKeyDown={arrows}>
         <thead>
           <tr>
-            <th scope="col" rowSpan={2}>descriptor</th><th scope="col" rowSpan={2}>limit</th>
-            <th scope="colgroup" colSpan={3} class="group">a second</th><th scope="colgroup" colSpan={3} class="group">since the start</th>
-            <th scope="col" rowSpan={2} class="narrow">written in</th><th scope="col" rowSpan={2}><span class="hidden">actions</span></th>
+            <th scope="col" rowSpan={2}>Limit</th><th scope="col" rowSpan={2}>Rate</th>
+            <th scope="colgroup" colSpan={3} class="group">Per second</th><th scope="colgroup" colSpan={3} class="group">Since the start</th>
+            <th scope="col" rowSpan={2} class="lo">Defined in</th><th scope="col" rowSpan={2}><span class="hide">Actions</span></th>
           </tr>
-          <tr>{["hits", "near", "refused", "hits", "near", "refused"].map((head, at) => <th key={at} scope="col" class="number">{head}</th>)}</tr>
+          <tr>{["Hits", "Near", "Refused", "Hits", "Near", "Refused"].map((head, at) => <th key={at} scope="col" class="num">{head}</th>)}</tr>
         </thead>
         <tbody>{children}</tbody>
       </table>
@@ -52,7 +52,7 @@ function Frame({ label, children }: { label: string; children: ComponentChildren
 }
 
 function Empty({ of, pages, text }: { of: readonly unknown[] | undefined; pages: Pages; text: string }) {
-  return of && of.length > 0 ? null : <tr><td class="empty" colSpan={COLUMNS}>{of ? text : pages.error ? UNKNOWN : "loading…"}</td></tr>;
+  return of && of.length > 0 ? null : <tr class="dim"><td colSpan={COLUMNS}>{of ? <div class="empty">{text}</div> : pages.error ? <div class="empty">{UNKNOWN}</div> : <Loading />}</td></tr>;
 }
 
 export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
@@ -60,7 +60,7 @@ export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
   return (
     <Frame label="Configuration">
       {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
-      <Empty of={domains} pages={pages} text="no domain is configured: nothing is limited" />
+      <Empty of={domains} pages={pages} text="No domain is configured: nothing is limited" />
       <PageButtons pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
     </Frame>
   );
@@ -81,7 +81,7 @@ export function Searched({ find }: { find: string }) {
           const path: TreePath = [domain, ...entries];
           return <One key={JSON.stringify(path)} path={path} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
         })}
-        <Empty of={found} pages={pages} text="no key and no value has this text in it" />
+        <Empty of={found} pages={pages} text="No key and no value has this text in it" />
         <PageButtons pages={pages} depth={1} />
       </Frame>
     </>
@@ -108,7 +108,7 @@ function Row({ path, depth, children, cut: isCut, shared, name, label, cells }: 
     <tr aria-level={depth} aria-expanded={opens ? open : undefined} tabIndex={-1}>
       <th scope="row" class="branch">
         <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
-          {opens ? <button class="twist" tabIndex={0} aria-expanded={open} aria-label={`${open ? "fold" : "open"} ${cut(plain(label), 100)}`} onClick={turn}>{open ? "▾" : "▸"}</button> : <span class="twist" />}
+          {opens ? <button class="twist bare" tabIndex={0} aria-expanded={open} aria-label={`${open ? "fold" : "open"} ${cut(plain(label), 100)}`} onClick={turn}>{open ? "▾" : "▸"}</button> : <span class="twist" />}
           <span>{name}</span>
         </div>
       </th>
@@ -131,13 +131,13 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
     <>
       <td colSpan={7}>
         {first ? (
-          <span class="s-failed">
-            ✕ not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
+          <span class="bad">
+            ✕ Not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
             {wrong.length > 1 ? ` and ${wrong.length - 1} more` : ""}
           </span>
         ) : null}
       </td>
-      <td class="narrow"><Name text={domain.files.join(", ")} max={40} /></td>
+      <td class="lo mono"><Name text={domain.files.join(", ")} max={40} /></td>
       <td />
     </>
   );
@@ -172,7 +172,7 @@ function FetchedRows({ path, depth, all, shared }: { path: TreePath; depth: numb
   return (
     <>
       {pages.error ? <tr><td colSpan={COLUMNS}><Problem error={pages.error} /></td></tr> : null}
-      {of ? <Descriptors path={path} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={COLUMNS} class="dim">loading…</td></tr>}
+      {of ? <Descriptors path={path} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={COLUMNS}><Loading /></td></tr>}
       <PageButtons pages={pages} depth={depth} all={all} />
     </>
   );
@@ -233,7 +233,7 @@ function One({ path, depth, one, text = one.value === "" ? one.key : `${one.key}
   const cells = (
     <>
       {one.limit ? <LimitCells limit={one.limit} rates={rates(one.limit.rule)} /> : <NoLimit below={one.limits_below} />}
-      <td class="narrow"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
+      <td class="lo mono"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
       <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={text} /> : null}</td>
     </>
   );
@@ -244,8 +244,8 @@ function Buttons({ domain, entries, rule, of }: { domain: string; entries: Pairs
   const label = cut(plain(of), 100);
   return (
     <span class="row-buttons">
-      <button class="small" aria-label={`check a request of ${label}`} onClick={() => check(domain, entries)}>Check</button>
-      {mayAct() ? <button class="small" aria-label={`pause or scale ${label}`} onClick={() => pause(domain, entries, rule)}>Pause…</button> : null}
+      <button class="small" aria-label={`Test a request of ${label}`} onClick={() => check(domain, entries)}>Test</button>
+      {mayAct() ? <button class="small" aria-label={`Pause or scale ${label}`} onClick={() => pause(domain, entries, rule)}>Pause…</button> : null}
     </span>
   );
 }

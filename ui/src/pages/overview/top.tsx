@@ -19,23 +19,24 @@ export function Top({ max = 10 }: { max?: number }) {
   const { data, error } = usePoll<TopKeys>("v1/limits/top", 2000);
   const began = data ? Date.parse(data.since) : 0;
   const seconds = Math.max((Date.now() - began) / 1000, 1);
+  const hits = data?.keys.some((key) => key.is_estimate) ? "Hits (est.)" : "Hits";
   return (
-    <div class="two">
-      <section aria-label="Top keys">
-        <h2>Keys with most hits</h2>
+    <div class="grid side">
+      <section aria-label="Busiest keys">
+        <h2>Busiest keys</h2>
         <Problem error={error} />
-        <Table label="Top keys" failed={error !== null} rows={data?.keys.slice(0, max) ?? null} rowKey={(row) => keyText(row.domain, row.entries)} empty="nobody asked lately" columns={[
-          { head: "key", names: true, kind: "wide", cell: (row) => <Name text={keyText(row.domain, row.entries)} max={120} /> },
-          { head: "hits", kind: "number", cell: (row) => `${row.is_estimate ? "about " : ""}${row.hits.toLocaleString("en")}` },
-          { head: "a second, on average", kind: "number", cell: (row) => (row.hits / seconds).toFixed(1) },
+        <Table label="Busiest keys" failed={error !== null} rows={data?.keys.slice(0, max) ?? null} rowKey={(row) => keyText(row.domain, row.entries)} empty="No requests in the last minute" columns={[
+          { head: "Key", names: true, kind: "wide", cell: (row) => <span class="mono"><Name text={keyText(row.domain, row.entries)} max={120} /></span> },
+          { head: hits, kind: "number", cell: (row) => row.hits.toLocaleString("en") },
+          { head: "Per second", kind: "number", cell: (row) => (row.hits / seconds).toFixed(1) },
         ]} />
       </section>
-      <section aria-label="Latest refusals">
-        <h2>Refused lately</h2>
-        <Table label="Latest refusals" failed={error !== null} rows={data?.refusals.slice(0, max) ?? null} rowKey={(row) => `${row.at} ${row.caller} ${keyText(row.domain, row.entries)}`} empty="nothing was refused lately" columns={[
-          { head: "when", cell: (row) => <Ago at={row.at} /> },
-          { head: "who", cell: (row) => row.caller },
-          { head: "key", names: true, kind: "wide", cell: (row) => <Name text={keyText(row.domain, row.entries)} max={120} /> },
+      <section aria-label="Refused">
+        <h2>Refused</h2>
+        <Table label="Refused" failed={error !== null} rows={data?.refusals.slice(0, max) ?? null} rowKey={(row) => `${row.at} ${row.caller} ${keyText(row.domain, row.entries)}`} empty="Nothing was refused lately" columns={[
+          { head: "Key", names: true, kind: "wide", cell: (row) => <span class="mono"><Name text={keyText(row.domain, row.entries)} max={120} /></span> },
+          { head: "Source", cell: (row) => row.caller },
+          { head: "Last", kind: "number", cell: (row) => <Ago at={row.at} /> },
         ]} />
       </section>
     </div>

@@ -1,7 +1,7 @@
 // Draws a scene on a canvas: only what is in view, lines a part a frame, so that moving stays smooth at any size.
-import { sign } from "../../parts/state";
+import { sign, stateColour, word } from "../../parts/state";
 import { cut, plain } from "../../parts/text";
-import { colour } from "../../theme";
+import { token } from "../../theme";
 import type { Area, Scene } from "./scene";
 
 /** Scale from which boxes have a name; below, each is one colour. */
@@ -23,10 +23,11 @@ export class Drawing {
   private height = 1;
   private ratio = 1;
   private due = 0;
+  private readonly font = token("sans");
   private readonly context: CanvasRenderingContext2D;
   private readonly lines = new Lines();
   private colours = new Map<string, string>();
-  /** The job that has the ring, and the one whose panel is open. */
+  /** The job that has the ring, and the one whose drawer is open. */
   focus: number | null = null;
   open: number | null = null;
   /** All is shown, until the reader moves it. */
@@ -51,7 +52,7 @@ export class Drawing {
   private colour(name: string): string {
     let found = this.colours.get(name);
     if (found === undefined) {
-      found = colour(name) || colour("other");
+      found = token(name);
       this.colours.set(name, found);
     }
     return found;
@@ -166,10 +167,10 @@ export class Drawing {
     const began = performance.now();
     const { context } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.fillStyle = this.colour("ground");
+    context.fillStyle = this.colour("surface");
     context.fillRect(0, 0, this.width, this.height);
     const view = { x: this.x, y: this.y, scale: this.scale, width: this.width, height: this.height, ratio: this.ratio };
-    const more = this.lines.draw(context, this.scene, view, this.colour("strong-line"));
+    const more = this.lines.draw(context, this.scene, view, this.colour("control"));
     const area = this.area(2);
     this.own();
     this.blocks(area);
@@ -182,7 +183,7 @@ export class Drawing {
   private own(): void {
     const { context, scene } = this;
     context.lineWidth = 1.6;
-    context.strokeStyle = this.colour("focus");
+    context.strokeStyle = this.colour("accent");
     for (const job of new Set([this.focus, this.open])) {
       if (job === null) continue;
       context.beginPath();
@@ -196,9 +197,9 @@ export class Drawing {
     for (const block of scene.graph.blocks) {
       if (block.x > area.right || block.y > area.bottom || block.x + block.width < area.left || block.y + block.height < area.top) continue;
       const [x, y, width, height] = [block.x * scale + this.x, block.y * scale + this.y, block.width * scale, block.height * scale];
-      context.fillStyle = this.colour("raised");
+      context.fillStyle = this.colour("bg");
       context.fillRect(x, y, width, height);
-      context.strokeStyle = this.colour("strong-line");
+      context.strokeStyle = this.colour("control");
       context.lineWidth = 1;
       context.strokeRect(x, y, width, height);
       if (this.folded) this.folds(block.jobs, x, y, width, height);
@@ -213,7 +214,7 @@ export class Drawing {
     let at = x + 1;
     for (const [state, count] of counts) {
       const part = ((width - 2) * count) / jobs.length;
-      context.fillStyle = this.colour(state);
+      context.fillStyle = this.colour(stateColour(state));
       context.fillRect(at, y + height - bar - 1, Math.max(part, 1), bar);
       at += part;
     }
@@ -224,14 +225,14 @@ export class Drawing {
     context.rect(x, y, width, height);
     context.clip();
     context.textBaseline = "middle";
-    context.font = "600 12px system-ui, sans-serif";
+    context.font = `600 12px ${this.font}`;
     context.fillStyle = this.colour("text");
     const handler = scene.graph.nodes[jobs[0] ?? 0]?.handler ?? "";
     context.fillText(cut(plain(`${handler} × ${jobs.length.toLocaleString("en")}`), Math.floor(width / 6.5)), x + 6, y + 10);
-    context.font = "12px system-ui, sans-serif";
+    context.font = `12px ${this.font}`;
     counts.slice(0, rows - 1).forEach(([state, count], row) => {
-      context.fillStyle = this.colour(state);
-      context.fillText(`${sign(state)} ${count.toLocaleString("en")} ${state}`, x + 6, y + 26 + row * 15);
+      context.fillStyle = this.colour(stateColour(state));
+      context.fillText(`${sign(state)} ${count.toLocaleString("en")} ${word(state).toLowerCase()}`, x + 6, y + 26 + row * 15);
     });
     context.restore();
   }
@@ -254,7 +255,7 @@ export class Drawing {
     const size = Math.max(9.5, 13 * scale);
     for (const [key, list] of byState) {
       const state = key.trimEnd();
-      const own = this.colour(state);
+      const own = this.colour(stateColour(state));
       context.beginPath();
       for (const at of list) {
         const node = scene.graph.nodes[at];
@@ -262,7 +263,7 @@ export class Drawing {
         context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
       }
       const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE_WIDTH;
-      context.fillStyle = named && !small ? this.colour("ground") : own;
+      context.fillStyle = named && !small ? this.colour("surface") : own;
       context.fill();
       if (!named) continue;
       if (small) {
@@ -275,7 +276,7 @@ export class Drawing {
       context.textBaseline = "middle";
       for (const at of list) this.label(at, state, own, size);
     }
-    for (const [job, name] of [[this.open, "focus"], [this.focus, "text"]] as const) {
+    for (const [job, name] of [[this.open, "accent"], [this.focus, "text"]] as const) {
       const node = job === null ? undefined : scene.graph.nodes[job];
       if (!node) continue;
       context.strokeStyle = this.colour(name);
@@ -290,8 +291,8 @@ export class Drawing {
     const node = scene.graph.nodes[at];
     if (!node || node.width * scale < 34) return;
     context.textBaseline = "middle";
-    context.font = "10px system-ui, sans-serif";
-    context.fillStyle = this.colour("ground");
+    context.font = `10px ${this.font}`;
+    context.fillStyle = this.colour("surface");
     // Names of jobs that are alike differ at their end.
     const maxChars = Math.floor((node.width * scale - 4) / 6.3);
     const name = plain(node.name.slice(-100));
@@ -309,13 +310,13 @@ export class Drawing {
     context.fillRect(x, y, 4 * Math.min(1, scale) + 1, height);
     const inner = width - 12 * scale;
     const two = height >= 2.4 * size;
-    context.font = `600 ${size}px system-ui, sans-serif`;
+    context.font = `600 ${size}px ${this.font}`;
     context.fillStyle = this.colour("text");
     context.fillText(this.fitted(node.name, inner, size), x + 9 * scale, y + (two ? height * 0.32 : height / 2));
     if (!two) return;
-    context.font = `${size * 0.88}px system-ui, sans-serif`;
+    context.font = `${size * 0.88}px ${this.font}`;
     context.fillStyle = own;
-    context.fillText(this.fitted(`${sign(state)} ${state}`, inner, size), x + 9 * scale, y + height * 0.72);
+    context.fillText(this.fitted(`${sign(state)} ${word(state)}`, inner, size), x + 9 * scale, y + height * 0.72);
   }
 
   private fitted(text: string, width: number, size: number): string {

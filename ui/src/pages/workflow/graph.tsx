@@ -20,7 +20,7 @@ export interface GraphViewProps {
   readonly graph: Graph;
   /** Given once: the states are changed in it as they happen. */
   readonly onScene: (scene: Scene, redraw: () => void) => void;
-  /** The name of the job whose panel is open. */
+  /** The name of the job whose drawer is open. */
   readonly open: string | null;
   readonly onOpen: (name: string) => void;
 }
@@ -88,18 +88,18 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
     event.preventDefault();
   };
   return (
-    <div class="graph">
+    <div class="panel graph">
       <div ref={frame} class="graph-frame" role="application" aria-label="Graph of the jobs" aria-describedby="graph-keys" tabIndex={0} onKeyDown={keys}>
         <canvas ref={canvas} aria-hidden="true" />
       </div>
-      <div class="graph-tools">
-        <button class="small" onClick={() => drawing?.zoom(1.25)} aria-label="larger">+</button>
-        <button class="small" onClick={() => drawing?.zoom(0.8)} aria-label="smaller">−</button>
-        <button class="small" onClick={() => drawing?.fit()}>fit</button>
+      <footer>
+        <button class="small" onClick={() => drawing?.zoom(1.25)} aria-label="Larger">+</button>
+        <button class="small" onClick={() => drawing?.zoom(0.8)} aria-label="Smaller">−</button>
+        <button class="small" onClick={() => drawing?.fit()}>Fit</button>
         {graph.undrawn > 0 ? <span class="dim">{graph.undrawn.toLocaleString("en")} lines are not drawn</span> : null}
-        <span id="graph-keys" class="dim keys">arrows: next job · Enter: open · shift+arrows: move · + − 0: size</span>
-        <span class="hidden" role="status">{announced}</span>
-      </div>
+        <span id="graph-keys" class="keys">Arrows: next job · Enter: open · Shift+arrows: move · + − 0: size</span>
+        <span class="hide" role="status">{announced}</span>
+      </footer>
     </div>
   );
 }

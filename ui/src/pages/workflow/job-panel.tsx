@@ -4,9 +4,11 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { mayAct, path, ApiError, text, withQuery, type Call } from "../../api";
 import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
 import { Action } from "../../parts/action";
+import { Icon } from "../../parts/icon";
 import { field, Json } from "../../parts/json";
 import { Problem } from "../../parts/toasts";
 import { State } from "../../parts/state";
+import { Loading } from "../../parts/table";
 import { Ago, RelativeTime, clock, Duration, Time } from "../../parts/time";
 import { cut, Name, plain, Text } from "../../parts/text";
 import { usePoll } from "../../poll";
@@ -21,7 +23,7 @@ interface Raw {
 const over = (job: Job): boolean => ["succeeded", "failed", "cancelled", "skipped"].includes(job.state);
 
 /** The text in the place of an output that is null. */
-const noOutput = (state: string): string => (state === "succeeded" ? "it returned nothing" : ["failed", "cancelled", "skipped"].includes(state) ? "none" : "none yet");
+const noOutput = (state: string): string => (state === "succeeded" ? "It returned nothing" : ["failed", "cancelled", "skipped"].includes(state) ? "None" : "None yet");
 
 export interface JobPanelProps {
   readonly id: string;
@@ -45,14 +47,17 @@ export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
     changed();
   };
   return (
-    <aside class="panel" aria-label="Job" onKeyDown={(event) => event.key === "Escape" && close()}>{/* plain: HTML */}
-      <div class="panel-head">
-        <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
-        <button class="small" onClick={close} aria-label="close the job">×</button>
-      </div>
-      <Problem error={error} />
-      {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p class="dim">loading…</p>}
-    </aside> // plain: HTML
+    <>
+      <div class="scrim" onClick={close} />
+      <aside class="drawer" aria-label="Job">{/* plain: HTML */}
+        <header>
+          <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
+          <button class="small bare square" onClick={close} aria-label="Close the job"><Icon name="cross" /></button>
+        </header>
+        <Problem error={error} />
+        {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p><Loading /></p>}
+      </aside>{/* plain: HTML */}
+    </>
   );
 }
 
@@ -64,24 +69,24 @@ function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; ow
       {job.why_not_running ? <WhyNot job={job} id={id} /> : null}
       <Actions id={id} job={job} own={own} done={done} />
       <dl class="facts">
-        <dt>handler</dt><dd><Name text={job.handler} max={200} /></dd>
-        <dt>queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
-        <dt>attempts</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd>
-        {job.worker ? <><dt>worker</dt><dd><Name text={job.worker} max={200} /></dd></> : null}
-        <dt>ready</dt><dd><Time at={job.ready_at} /></dd>
-        <dt>started</dt><dd><Time at={job.started_at} /></dd>
-        <dt>finished</dt><dd><Time at={job.finished_at} /></dd>
-        {job.due_at ? <><dt>due</dt><dd><Time at={job.due_at} /> (<RelativeTime at={job.due_at} />)</dd></> : null}
-        {job.lease_expires_at ? <><dt>lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></> : null}
-        {job.timeout_ms === null ? null : <><dt>timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
-        {job.wait_ms ? <><dt>waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
-        {job.limits?.length ? <><dt>limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>)}</dd></> : null}
-        <dt>after</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
-        <dt>before</dt><dd><Names id={id} names={job.before} /></dd>
+        <dt>Handler</dt><dd><Name text={job.handler} max={200} /></dd>
+        <dt>Queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
+        <dt>Attempts</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd>
+        {job.worker ? <><dt>Worker</dt><dd><Name text={job.worker} max={200} /></dd></> : null}
+        <dt>Ready</dt><dd><Time at={job.ready_at} /></dd>
+        <dt>Started</dt><dd><Time at={job.started_at} /></dd>
+        <dt>Finished</dt><dd><Time at={job.finished_at} /></dd>
+        {job.due_at ? <><dt>Due</dt><dd><Time at={job.due_at} /> (<RelativeTime at={job.due_at} />)</dd></> : null}
+        {job.lease_expires_at ? <><dt>Lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></> : null}
+        {job.timeout_ms === null ? null : <><dt>Timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
+        {job.wait_ms ? <><dt>Waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
+        {job.limits?.length ? <><dt>Limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>)}</dd></> : null}
+        <dt>After</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
+        <dt>Before</dt><dd><Names id={id} names={job.before} /></dd>
       </dl>
       {job.errors?.length ? <Errors errors={job.errors} /> : null}
       <Section title="Output"><Value text={field(text, "output")} none={noOutput(job.state)} label="output" /></Section>
-      <Section title="Params"><Value text={field(text, "params")} none="none" label="params" /></Section>
+      <Section title="Params"><Value text={field(text, "params")} none="None" label="params" /></Section>
       {job.after.length > 0 ? <Section title="Inputs"><Inputs key={job.name} id={id} names={job.after} /></Section> : null}
       <Section title="Log"><Log key={job.name} own={own} live={!over(job)} /></Section>
     </>
@@ -111,9 +116,9 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
     <div class="warning">
       <bdi>{cut(plain(why.text), 1000)}</bdi> <span class="dim mono">{why.reason}</span>
       {why.until ? <> (<RelativeTime at={why.until} />)</> : null}
-      {why.jobs?.length ? <div>jobs: <Names id={id} names={why.jobs} /></div> : null}
+      {why.jobs?.length ? <div>Jobs: <Names id={id} names={why.jobs} /></div> : null}
       {why.holders?.length ? (
-        <div>held by: {why.holders.slice(0, 10).map((holder, at) => (
+        <div>Held by: {why.holders.slice(0, 10).map((holder, at) => (
           <span key={at}>{at > 0 ? ", " : ""}<a href={href(["workflows", holder.workflow], { job: holder.job })}><Name text={holder.job ?? `job ${holder.index}`} max={40} /></a></span>
         ))}</div>
       ) : null}
@@ -124,7 +129,7 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
 /** Ten at a time: a job can come after a hundred thousand others. */
 function Names({ id, names }: { id: string; names: readonly string[] }) {
   const [shownCount, setShownCount] = useState(10);
-  if (names.length === 0) return <span class="none">–</span>;
+  if (names.length === 0) return <span class="dim">–</span>;
   return (
     <>
       {names.slice(0, shownCount).map((name, at) => <span key={name}>{at > 0 ? ", " : ""}<JobLink id={id} name={name} max={40} /></span>)}
@@ -138,7 +143,7 @@ function Errors({ errors }: { errors: readonly AttemptError[] }) {
     <Section title={errors.length > 1 ? `Errors (${errors.length})` : "Error"}>
       {[...errors].reverse().map((error, at) => (
         <details key={`${error.attempt} ${error.at}`} open={at === 0} class="error">
-          <summary><span class="s-failed">attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} max={40} /></> : null}</span></summary>
+          <summary><span class="bad">Attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} max={40} /></> : null}</span></summary>
           <Text text={error.message} lines={6} label={`message of attempt ${error.attempt}`} />
           {error.trace ? <Text text={error.trace} lines={12} label={`trace of attempt ${error.attempt}`} /> : null}
         </details>
@@ -168,7 +173,7 @@ function Input({ id, name }: { id: string; name: string }) {
   return (
     <details onToggle={(event) => event.currentTarget.open && want(true)}>
       <summary><Name text={name} max={80} /></summary>
-      {got === null ? <p class="dim">loading…</p> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none={noOutput(JSON.parse(field(got, "state") ?? '""') as string)} label={`output of ${cut(name, 40)}`} />}
+      {got === null ? <Loading /> : got instanceof Error ? <Problem error={got} /> : <Value text={field(got, "output")} none={noOutput(JSON.parse(field(got, "state") ?? '""') as string)} label={`output of ${cut(name, 40)}`} />}
     </details>
   );
 }
@@ -198,13 +203,13 @@ function Log({ own, live }: { own: string; live: boolean }) {
     if (box && box.scrollHeight - box.scrollTop - box.clientHeight < 200) box.scrollTop = box.scrollHeight;
   }, [log.items]);
   if (page.error) return <Problem error={page.error} />;
-  if (log.items.length === 0) return <p class="dim">no lines</p>;
+  if (log.items.length === 0) return <p class="dim">No lines</p>;
   return (
     <div class="text">
-      {log.dropped > 0 ? <p class="dim">{log.dropped} older lines are not kept</p> : null}
+      {log.dropped > 0 ? <p class="dim">{log.dropped} older lines dropped</p> : null}
       <pre ref={end} class="log" tabIndex={0} role="log" aria-label="log" aria-live="off">
         {log.items.map((line, at) => (
-          <div key={at}><span class="dim">{clock(Date.parse(line.at))} #{line.attempt}</span> <bdi dir="auto">{cut(plain(line.text), 4000)}</bdi></div>
+          <div key={at}><span class="faint">{clock(Date.parse(line.at))} #{line.attempt}</span> <bdi dir="auto">{cut(plain(line.text), 4000)}</bdi></div>
         ))}
       </pre>
     </div>
@@ -225,13 +230,13 @@ function Actions({ id, job, own, done }: { id: string; job: Job; own: string; do
   if (!mayAct()) return null;
   return (
     <div class="buttons" role="group" aria-label="Actions on the job">
-      {state === "failed" || state === "cancelled" ? <Action label="retry" toast="The job runs again." call={post("retry", seen)} done={done} /> : null}
-      {ended ? <Action label="restart" verb="Restart the job" toast="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
-      {ended && job.before.length > 0 ? <Action label="restart with all that follows" verb="Restart all these jobs" toast="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
+      {state === "failed" || state === "cancelled" ? <Action label="Retry" toast="The job runs again." call={post("retry", seen)} done={done} /> : null}
+      {ended ? <Action label="Restart" verb="Restart the job" toast="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
+      {ended && job.before.length > 0 ? <Action label="Restart with downstream jobs" verb="Restart all these jobs" toast="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
       {!ended || state === "failed" || state === "cancelled" ? (
-        state === "running" ? null : <Action label="skip" verb="Skip the job" toast="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
+        state === "running" ? null : <Action label="Skip" verb="Skip the job" toast="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
       ) : null}
-      {ended ? null : <Action label="cancel" verb="Cancel the job" toast="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run."} danger />}
+      {ended ? null : <Action label="Cancel" verb="Cancel the job" toast="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run."} danger />}
       {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
     </div>
   );
@@ -243,16 +248,16 @@ function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
   try {
     JSON.parse(output);
   } catch (error) {
-    wrong = `not JSON: ${(error as Error).message}`;
+    wrong = `Not JSON: ${(error as Error).message}`;
   }
   // As it was typed: scripts would round numbers.
   const call: Call = { method: "POST", path: to, raw: `{"output": ${output.trim()}}` };
   return (
     <details class="mark-succeeded">
-      <summary>mark succeeded…</summary>
-      <label>output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
+      <summary>Mark succeeded…</summary>
+      <label>Output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
       {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
-      <Action label="mark succeeded" verb="Mark succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
+      <Action label="Mark succeeded" verb="Mark succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
     </details>
   );
 }

@@ -2,6 +2,7 @@
 import { useRef, useState } from "preact/hooks";
 import { request, get, mayAct, withQuery, type Call } from "../../api";
 import { Curl } from "../../parts/action";
+import { keepWords, SPANS } from "../../parts/keep";
 import { confirm } from "../../parts/dialog";
 import { showToast, showError } from "../../parts/toasts";
 import { STATUSES } from "../../parts/state";
@@ -16,12 +17,11 @@ const ACTIONS: Readonly<Record<string, readonly string[]>> = {
   expire: STATUSES,
   delete: ["pending", "succeeded", "failed", "cancelled"],
 };
-/** Words of people for actions that have another name in the API. */
-const WORDS: Readonly<Record<string, string>> = { delete: "remove" };
+/** The verbs of the buttons. */
+const WORDS: Readonly<Record<string, string>> = { cancel: "Cancel", pause: "Pause", resume: "Resume", retry: "Retry", start: "Start", expire: "Keep for", delete: "Remove" };
 const DONE: Readonly<Record<string, string>> = {
-  cancel: "Cancelled", pause: "Paused", resume: "Resumed", retry: "Failed jobs run again in", start: "Started", expire: "Set the end of", delete: "Removed",
+  cancel: "Cancelled", pause: "Paused", resume: "Resumed", retry: "Failed jobs run again in", start: "Started", expire: "Set how long to keep", delete: "Removed",
 };
-const SPANS = ["1h", "1d", "7d", "30d", "90d", "forever"];
 /** Workflows in a call: an answer comes within a second. */
 const BATCH = 200;
 
@@ -65,11 +65,11 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     const counted = await get<{ total: number; as_of: string; incomplete?: Result["incomplete"] }>(withQuery("v1/workflows:count", words));
     let hidden = counted.incomplete;
     const unseen = (): string => (hidden ? ` This is not all: ${hidden.partitions.length} partitions of the store do not answer: ${hidden.reason}` : "");
-    if (counted.total === 0) return showToast(`no workflow matches that ${word} can change.${unseen()}`, "bad");
+    if (counted.total === 0) return showToast(`No workflow matches that could be changed so.${unseen()}`, "bad");
     const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
-    const verb = action === "expire" ? `expire after ${after}` : word;
-    if (!(await confirm(`${verb} ${many}?`, <p><bdi>{about}</bdi></p>, `${verb} ${many}`))) return;
+    const title = action === "expire" ? `Keep ${many} ${keepWords(after)}` : `${word} ${many}`;
+    if (!(await confirm(`${title}?`, <><p><bdi>{about}</bdi></p>{action === "delete" ? <p>Their jobs, outputs and logs are deleted. This cannot be undone.</p> : null}</>, title))) return;
     stopped.current = false;
     // Those that are created from now on were not counted.
     const bounds = rest["created_before"] && rest["created_before"] < counted.as_of ? {} : { created_before: counted.as_of };
@@ -84,7 +84,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
       cursor = got.next_cursor;
       if (!got.more || cursor === null) break;
     }
-    showToast(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}${unseen()}`, failed > 0 || hidden ? "bad" : "good");
+    showToast(`${DONE[action] ?? word} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}${unseen()}`, failed > 0 || hidden ? "bad" : "good");
     done();
   };
   const start = (): void => {
@@ -93,15 +93,13 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   };
   return (
     <div class="buttons" role="group" aria-label="Action for all that match">
-      <label>all that match:
+      <label>All that match:
         <select value={action} onChange={(event) => setAction(event.currentTarget.value)} disabled={progress !== null}>
           {Object.keys(ACTIONS).map((one) => <option key={one} value={one}>{WORDS[one] ?? one}</option>)}
         </select>
       </label>
       {action === "expire" ? (
-        <label>after
-          <select value={after} onChange={(event) => setAfter(event.currentTarget.value)}>{SPANS.map((one) => <option key={one}>{one}</option>)}</select>
-        </label>
+        <select aria-label="Keep for" value={after} onChange={(event) => setAfter(event.currentTarget.value)}>{SPANS.map((one) => <option key={one} value={one}>{keepWords(one)}</option>)}</select>
       ) : null}
       <span class="action">
         <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{word}…</button>
@@ -109,7 +107,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
           note={`This changes at most ${BATCH} workflows. While the answer has "more": true, repeat it with "cursor": its next_cursor.`} />
       </span>
       {progress === null ? null : <><span role="status">{progress}</span> <button class="small" onClick={() => (stopped.current = true)}>Stop</button></>}
-      {chosen === null ? <span class="dim">not with a beginning of an id</span> : some ? null : <span class="dim">{word} changes no workflow with this status</span>}
+      {chosen === null ? <span class="dim">Not with the beginning of an ID</span> : some ? null : <span class="dim">{word}: no workflow with this status can be changed so</span>}
     </div>
   );
 }
