@@ -91,7 +91,7 @@ pub(crate) struct OverrideShown<'a> {
 }
 
 impl<'a> OverrideShown<'a> {
-    fn from_override(stored: &'a LimitOverride) -> Self {
+    pub(super) fn from_override(stored: &'a LimitOverride) -> Self {
         let (rule, domain, entries) = match &stored.target {
             OverrideTarget::Rule { stats_key } => (Some(&**stats_key), None, None),
             OverrideTarget::Key { domain, entries } => {

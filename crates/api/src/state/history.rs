@@ -1,16 +1,21 @@
 //! Rates of the last day at this server, kept in a bounded number of points.
 
+pub(crate) mod limit_rates;
 pub(crate) mod percentile;
 mod ring;
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use tidegate_ratelimit::Configuration;
 use tidegate_workflow::{Status, Timestamp};
 
+pub use self::limit_rates::LIMIT_RATES_STEP;
+use self::limit_rates::{LimitRate, LimitRates};
 use self::percentile::LatencyHistogram;
 use self::ring::{HistorySeries, Ring};
+use super::config_status::LimitUse;
 use super::metrics::{ApiMetrics, CountedEvent, WorkflowCounts};
 
 use crate::http::lock;
@@ -121,9 +126,12 @@ impl HistoryPoint {
     }
 }
 
-/// Points of the last day.
+/// Points of the last day, and the rates of limits in the last minute.
 #[derive(Debug, Default)]
-pub struct History(Mutex<HistoryState>);
+pub struct History {
+    state: Mutex<HistoryState>,
+    limit_rates: LimitRates,
+}
 
 /// All points take less than 160 KiB.
 #[derive(Debug)]
@@ -241,6 +249,26 @@ impl History {
         state.minutes.record(&counters, now);
     }
 
+    /// Reads the counts of all limits. It is called every [`LIMIT_RATES_STEP`].
+    pub fn record_limits(
+        &self,
+        configuration: &Arc<Configuration>,
+        uses: impl Fn(&[u32]) -> Vec<LimitUse>,
+    ) {
+        self.limit_rates.record(configuration, uses, Instant::now());
+    }
+
+    /// Returns the rates of the limits with these slots and current counts, where they are known.
+    pub(crate) fn limit_rates(
+        &self,
+        configuration: &Configuration,
+        slots: &[u32],
+        uses: &[LimitUse],
+    ) -> Vec<Option<LimitRate>> {
+        self.limit_rates
+            .rates(configuration, slots, uses, Instant::now())
+    }
+
     /// Returns the points of a range.
     pub(crate) fn series(&self, range: HistoryRange) -> HistorySeries {
         let state = self.lock();
@@ -279,7 +307,7 @@ impl History {
     }
 
     fn lock(&self) -> MutexGuard<'_, HistoryState> {
-        lock(&self.0)
+        lock(&self.state)
     }
 }
 
