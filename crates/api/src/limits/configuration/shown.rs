@@ -7,10 +7,9 @@ use utoipa::ToSchema;
 
 use super::activity::{AnswerLimits, RatesShown, UsageShown};
 use crate::limits::overrides::OverrideShown;
+use crate::limits::{MAX_TEXT_BYTES, truncate, truncate_to};
 use crate::state::config_status::{LimitUse, Loads};
 
-/// Most bytes of one text. A configuration may have longer ones.
-const MAX_TEXT_BYTES: usize = 400;
 /// Most bytes of all texts of a path.
 const MAX_PATH_BYTES: usize = 2_000;
 /// Most files of a domain, and most limits that one limit replaces.
@@ -149,19 +148,6 @@ pub(crate) struct UseShown {
 
 fn is_false(flag: &bool) -> bool {
     !flag
-}
-
-/// Truncates a text to the bytes that are shown.
-fn truncate(text: &str) -> &str {
-    truncate_to(text, MAX_TEXT_BYTES)
-}
-
-fn truncate_to(text: &str, max_bytes: usize) -> &str {
-    let mut end = max_bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 impl<'a> DomainShown<'a> {

@@ -199,7 +199,12 @@ fn the_top_names_what_was_granted_and_what_was_refused() {
             .find(|each| each["entries"] == key);
         refused("request")
             && refused("job")
-            && hits.is_some_and(|each| each["hits"].as_u64().unwrap() >= 10)
+            && hits.is_some_and(|each| {
+                let rate = each["hits_per_second"].as_f64().unwrap();
+                let is_sum = each["hits"].as_u64().unwrap() >= 10;
+                is_sum && rate > 0.0 && each["rule"] == "vendor.tenant"
+            })
+            && (1..=120_000).contains(&top["window_ms"].as_u64().unwrap())
     });
     assert_eq!(all.len(), 10);
 }
