@@ -78,7 +78,7 @@ test("the tree shows each limit with its marks, and its hits as they come", asyn
   assert.match((await cells(page, "path=/api/*"))[0], /^100 per hour ?shadow$/);
   assert.equal((await cells(page, "admin"))[0], "unlimited");
   assert.equal(await row(page, "tenant").getAttribute("aria-level"), "4");
-  assert.equal((await cells(page, "tenant")).at(-2), "config.shop.yaml:15");
+  assert.equal((await cells(page, "tenant")).at(-2), "config/shop.yaml:15");
   for (let at = 0; at < 5; at++) await decide("ada");
   await become("five hits, two refused", async () => {
     const [, , , , hits, near, refused] = await cells(page, "user");

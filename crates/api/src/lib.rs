@@ -43,7 +43,7 @@ pub use state::config_status::{
     ActiveLoad, ConfigurationSource, LimitUse, Loads, Mistake, RefusedLoad,
 };
 pub use state::history::percentile::LatencyHistogram;
-pub use state::history::{GatewayTotals, History, STEP};
+pub use state::history::{GatewayTotals, History, LIMIT_RATES_STEP, STEP};
 pub use state::metrics::{
     ApiMetrics, CountedEvent, MAX_QUEUE_SAMPLES, OVERFLOW_QUEUE, QueueSample, WorkflowCounts,
 };

@@ -15,6 +15,22 @@ use crate::http::problem::{Code, Problem};
 /// Largest body of these calls, in bytes. Its parsed form takes some thirty times as much memory.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// Most bytes of one text of a configuration in an answer. It may have longer ones.
+const MAX_TEXT_BYTES: usize = 400;
+
+/// Truncates a text to the bytes that are shown.
+fn truncate(text: &str) -> &str {
+    truncate_to(text, MAX_TEXT_BYTES)
+}
+
+fn truncate_to(text: &str, max_bytes: usize) -> &str {
+    let mut end = max_bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Problem> {
     if text.len() > MAX_BODY_BYTES {
         return Err(Problem::new(

@@ -9,12 +9,14 @@ mod decode;
 mod domains;
 mod error;
 mod keys;
+mod lookup;
 mod problem;
 mod resource;
 mod scalar;
 
 pub use domains::Domain;
 pub use error::ConfigError;
+pub use lookup::{DefinedLimit, LimitLookup};
 pub use resource::{Resource, ResourceDescriptor, ResourceLimit};
 
 use std::fmt::Write as _;
@@ -179,6 +181,16 @@ impl Configuration {
     /// Returns the stats keys of all configured limits, sorted.
     pub fn stats_keys(&self) -> impl Iterator<Item = &str> {
         self.limits().into_iter().map(|limit| &*limit.stats_key)
+    }
+
+    /// Returns the slots of all configured limits, domain by domain in the order of the files.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.domains(0).flat_map(|(_, domain)| {
+            let mut limits = Vec::new();
+            domain.level.collect_limits(&mut limits);
+            let slots = limits.iter().map(|limit| limit.slot);
+            slots.collect::<Vec<u32>>()
+        })
     }
 
     /// Returns a domain, and the entries of a descriptor that its first limit applies to. `None` if

@@ -66,8 +66,8 @@ mod store;
 mod tree;
 
 pub use config::{
-    ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain,
-    Source,
+    ConfigError, Configuration, DefinedLimit, Domain, LimitLookup, Resource, ResourceDescriptor,
+    ResourceLimit, SameDomain, Source,
 };
 pub use limiter::{
     AcquireFacts, AcquireRequest, Acquired, Caller, Code, CurrentLimit, Error, Exhausted,

@@ -137,6 +137,30 @@ impl Level {
         index.filter(|index| self.nodes[*index].key() == key)
     }
 
+    /// Returns the index of a node of this level.
+    pub(crate) fn index_of_node(&self, node: &Node) -> Option<usize> {
+        self.find_index(&node.composite)
+    }
+
+    /// Returns the nodes that the entries match, as in [`Self::find`]. They are fewer than the
+    /// entries if one matches none.
+    pub(crate) fn follow<'t>(
+        &'t self,
+        entries: &[Entry],
+        probe: &mut LookupState,
+    ) -> Vec<&'t Node> {
+        let mut nodes = Vec::with_capacity(entries.len());
+        let mut level = self;
+        for entry in entries {
+            let Some(found) = level.matching(entry, probe) else {
+                break;
+            };
+            nodes.push(found.node);
+            level = &found.node.below;
+        }
+        nodes
+    }
+
     /// Returns whether a node has this composite key.
     pub(crate) fn contains(&self, composite: &str) -> bool {
         self.get(composite).is_some()

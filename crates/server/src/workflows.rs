@@ -17,14 +17,15 @@ pub(crate) mod units;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tidegate_api::{Access, Api, ApiMetrics, History, STEP, ServerHooks};
+use tidegate_api::{Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, ServerHooks};
+use tidegate_ratelimit::Limiter;
 use tidegate_workflow::{Engine, ServerDescription, Timestamp};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{error, info, warn};
 
 use crate::base::clock as edge_clock;
@@ -112,8 +113,11 @@ impl Workflows {
         let history = Arc::new(History::default());
         let supervisor = context.supervisor.clone();
         let metrics = context.metrics.clone();
+        let limiter = context.limits.shown.limiter.clone();
+        let record = record_limits(history.clone(), limiter, metrics.clone());
+        supervisor.task_until_drain("the rates of limits", record);
         let record = record_history(history.clone(), activity.clone(), metrics);
-        supervisor.task_until_drain("the last hour", record);
+        supervisor.task_until_drain("the last day", record);
         let mut thread = WorkflowThread {
             settings: settings.clone(),
             context,
@@ -354,13 +358,41 @@ impl WorkflowThread {
     }
 }
 
-/// Records metrics of the last hour, until the future is dropped.
+/// Time of a reading of all counters, above which they are read every ten seconds only. With
+/// hundreds of thousands of limits, a reading each second would keep a core busy for some percent.
+const MAX_READ_TIME: Duration = Duration::from_millis(5);
+
+/// Records metrics of the last day, until the future is dropped.
 async fn record_history(history: Arc<History>, activity: Arc<ApiMetrics>, metrics: Arc<Metrics>) {
     let mut ticks = interval(STEP);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut skipped = 0;
     loop {
         ticks.tick().await;
+        if skipped > 0 {
+            skipped -= 1;
+            continue;
+        }
         let now = Timestamp::from_micros(edge_clock::now().0);
-        history.record_point(&activity, metrics.totals(), now);
+        let began = Instant::now();
+        let totals = metrics.totals();
+        if began.elapsed() > MAX_READ_TIME {
+            skipped = 9;
+        }
+        history.record_point(&activity, totals, now);
+    }
+}
+
+/// Records the counts of limits for their rates, until the future is dropped.
+async fn record_limits(history: Arc<History>, limiter: Limiter, metrics: Arc<Metrics>) {
+    loop {
+        // It is held until the counts were read, so that no other limits get its slots.
+        let wait = if let Some(configuration) = limiter.configuration() {
+            history.record_limits(&configuration, |slots| metrics.uses(slots));
+            LIMIT_RATES_STEP
+        } else {
+            STEP
+        };
+        sleep(wait).await;
     }
 }

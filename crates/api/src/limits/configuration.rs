@@ -4,29 +4,32 @@
 //! A configuration can have hundreds of thousands of descriptors. An answer has those of one level,
 //! and the levels below while they fit. Its cost grows with its own size only.
 
+mod activity;
 mod level_query;
 mod load_view;
 mod search;
 mod shown;
 
 use serde::Serialize;
-use tidegate_ratelimit::{Configuration, Domain, Level, Node};
+use tidegate_ratelimit::{Domain, Level, Node};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use self::activity::{Activity, AnswerLimits};
 use self::level_query::LevelQuery;
 pub(crate) use self::load_view::LoadShown;
 #[cfg(test)]
 pub(crate) use self::load_view::SOURCES;
 use self::search::{SearchResult, search};
-use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
+#[cfg(test)]
+use self::shown::FoundShown;
+use self::shown::{DescriptorShown, DomainShown};
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
-use crate::state::server_hooks::ServerHooks;
 
-/// Most bytes of all descriptors in an answer. A typical one has 400 bytes, and none has half of
+/// Most bytes of all descriptors in an answer. A typical one has 600 bytes, and none has half of
 /// this maximum.
 const MAX_DESCRIPTORS_BYTES: usize = 168 * 1024;
 
@@ -62,6 +65,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let level_query = LevelQuery::parse(request.query)?;
     let host = &request.api.hooks;
     let loads = (host.loads)();
+    let overrides = host.limits.limiter.overrides();
     // The configuration is held until its hits were read, so that no other limits get its slots.
     let configuration = host.limits.limiter.configuration();
     let configuration = configuration.as_deref();
@@ -74,25 +78,46 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         found: None,
         next_cursor: None,
     };
-    if let Some(text) = &level_query.find {
-        let page = configuration.map_or_else(Page::empty, |active| {
-            let found = search(active, text, level_query.limit, &level_query.from);
-            search_page(host, found)
-        });
-        (shown.found, shown.next_cursor) = (page.items, page.next);
-    } else if let Some(name) = &level_query.domain {
-        let domain = configuration.and_then(|active| active.domain_named(name));
-        let page = domain.and_then(|domain| descriptors(host, domain, &level_query));
-        let missing = "the configuration has no descriptor with this domain and entries";
-        let page = page.ok_or_else(|| Problem::new(Code::DescriptorNotFound, missing))?;
-        (shown.descriptors, shown.next_cursor) = (page.items, page.next);
+    let activity = configuration.map(|configuration| Activity {
+        host,
+        loads: &loads,
+        configuration,
+        overrides: &overrides,
+    });
+    let page = match &activity {
+        None if level_query.domain.is_some() => None,
+        None => Some(Page::empty()),
+        Some(activity) => page(activity, &level_query).await,
+    };
+    let missing = "the configuration has no descriptor with this domain and entries";
+    let page = page.ok_or_else(|| Problem::new(Code::DescriptorNotFound, missing))?;
+    shown.next_cursor = page.next;
+    if level_query.find.is_some() {
+        shown.found = page.items;
+    } else if level_query.domain.is_some() {
+        shown.descriptors = page.items;
     } else {
-        let page =
-            configuration.map_or_else(Page::empty, |active| domains(host, active, &level_query));
         shown.load = Some(LoadShown::new(&loads, configuration));
-        (shown.domains, shown.next_cursor) = (page.items, page.next);
+        shown.domains = page.items;
     }
     Ok(json::ok(&shown))
+}
+
+/// Returns the page that a query is for. `None` if there is no such level.
+async fn page(activity: &Activity<'_>, level_query: &LevelQuery) -> Option<Page> {
+    if let Some(text) = &level_query.find {
+        let found = search(
+            activity.configuration,
+            text,
+            level_query.limit,
+            &level_query.from,
+        );
+        Some(search_page(activity, found).await)
+    } else if let Some(name) = &level_query.domain {
+        descriptors(activity, name, level_query).await
+    } else {
+        Some(domains(activity, level_query).await)
+    }
 }
 
 /// A list of items as JSON, and the cursor of the next.
@@ -112,19 +137,23 @@ impl Page {
 }
 
 /// Writes a page of search results.
-fn search_page(host: &ServerHooks, found: SearchResult<'_>) -> Page {
+async fn search_page<'c>(activity: &Activity<'c>, found: SearchResult<'c>) -> Page {
     let SearchResult {
         mut items,
         cursors,
         next,
     } = found;
-    add_counts(host, items.iter_mut().map(FoundShown::descriptor));
+    let mut limits = AnswerLimits::new(activity.loads);
+    for item in &mut items {
+        item.add_limits(&mut limits);
+    }
+    activity.add_to(limits).await;
     write_page(items, next, |at| cursors[at].clone(), |_| false)
 }
 
 /// Writes a page of domains.
-fn domains(host: &ServerHooks, configuration: &Configuration, level_query: &LevelQuery) -> Page {
-    let all = configuration.domains(level_query.start());
+async fn domains(activity: &Activity<'_>, level_query: &LevelQuery) -> Page {
+    let all = activity.configuration.domains(level_query.start());
     let has_more = all.len() > level_query.limit;
     let page_domains: Vec<(&str, &Domain)> = all.take(level_query.limit).collect();
     let mut remaining = level_query.limit - page_domains.len();
@@ -137,12 +166,14 @@ fn domains(host: &ServerHooks, configuration: &Configuration, level_query: &Leve
         }
     });
     let mut shown: Vec<DomainShown<'_>> = shown.collect();
-    add_counts(
-        host,
-        shown
-            .iter_mut()
-            .flat_map(|domain| domain.descriptors.iter_mut().flatten()),
-    );
+    let mut limits = AnswerLimits::new(activity.loads);
+    for (domain, (name, _)) in shown.iter_mut().zip(&page_domains) {
+        domain.show_paths(activity.loads);
+        for descriptor in domain.descriptors.iter_mut().flatten() {
+            limits.add(descriptor, name, Some(&[]));
+        }
+    }
+    activity.add_to(limits).await;
     let cursor = |at: usize| (level_query.start() + at).to_string();
     write_page(
         shown,
@@ -153,7 +184,12 @@ fn domains(host: &ServerHooks, configuration: &Configuration, level_query: &Leve
 }
 
 /// Writes a page of the descriptors of a level. `None` if the domain has no such level.
-fn descriptors(host: &ServerHooks, domain: &Domain, level_query: &LevelQuery) -> Option<Page> {
+async fn descriptors(
+    activity: &Activity<'_>,
+    name: &str,
+    level_query: &LevelQuery,
+) -> Option<Page> {
+    let domain = activity.configuration.domain_named(name)?;
     let (level, file) = level_query.level(domain)?;
     let start = level_query.start();
     let all: &[Node] = level.nodes().get(start..).unwrap_or_default();
@@ -169,7 +205,12 @@ fn descriptors(host: &ServerHooks, domain: &Domain, level_query: &LevelQuery) ->
         }
     });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
-    add_counts(host, shown.iter_mut());
+    let parents = level_query.only_entries();
+    let mut limits = AnswerLimits::new(activity.loads);
+    for descriptor in &mut shown {
+        limits.add(descriptor, name, parents.as_deref());
+    }
+    activity.add_to(limits).await;
     let cursor = |at: usize| (start + at).to_string();
     let next = (all.len() > page_nodes.len()).then(|| cursor(page_nodes.len()));
     Some(write_page(shown, next, cursor, |descriptor| {
@@ -185,21 +226,6 @@ fn reserve(remaining: &mut usize, level: &Level) -> bool {
         *remaining -= size;
     }
     fits
-}
-
-/// Adds the counts of the limits.
-fn add_counts<'s, 'c: 's>(
-    host: &ServerHooks,
-    shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>,
-) {
-    let mut counters: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
-    for descriptor in shown {
-        descriptor.collect_counters(&mut counters);
-    }
-    let slots: Vec<u32> = counters.iter().map(|(slot, _)| *slot).collect();
-    for ((_, counter), counted) in counters.into_iter().zip((host.limit_uses)(&slots)) {
-        *counter = Some(counted.into());
-    }
 }
 
 /// Writes the items that fit as a JSON list. Returns the cursor of the first item that does not

@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tidegate_ratelimit::{
-    EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideEffect, OverrideError,
-    OverrideTarget, Reach, Timestamp,
+    EffectKind, Entry as RateEntry, Factor, Limit, LimitOverride, OverrideEffect, OverrideError,
+    OverrideTarget, Overrides, Reach, Timestamp, Units,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -91,7 +91,7 @@ pub(crate) struct OverrideShown<'a> {
 }
 
 impl<'a> OverrideShown<'a> {
-    fn from_override(stored: &'a LimitOverride) -> Self {
+    pub(super) fn from_override(stored: &'a LimitOverride) -> Self {
         let (rule, domain, entries) = match &stored.target {
             OverrideTarget::Rule { stats_key } => (Some(&**stats_key), None, None),
             OverrideTarget::Key { domain, entries } => {
@@ -117,6 +117,31 @@ impl<'a> OverrideShown<'a> {
             reason: &stored.reason,
         }
     }
+}
+
+/// Returns the pause of a key or of its rule that is in effect: one that requests wait for, or else
+/// the one that ends last.
+pub(super) fn pause_of<'o>(
+    overrides: &'o Overrides,
+    rule: Option<&Limit>,
+    key: &Units<'_>,
+    now: Timestamp,
+) -> Option<&'o LimitOverride> {
+    let of_rule = rule
+        .into_iter()
+        .flat_map(|rule| overrides.for_rule(&rule.stats_key));
+    let pauses = of_rule
+        .chain(overrides.for_key(key.domain, key.entries))
+        .filter(|stored| !stored.has_ended(now));
+    let strength = |stored: &&LimitOverride| match stored.effect {
+        OverrideEffect::Paused(reach) | OverrideEffect::Throttled(reach) => {
+            Some((reach, stored.until.unwrap_or(Timestamp(u64::MAX))))
+        }
+        OverrideEffect::Scaled(_) => None,
+    };
+    pauses
+        .filter(|stored| strength(stored).is_some())
+        .max_by_key(strength)
 }
 
 const KINDS: [EffectKind; 3] = [

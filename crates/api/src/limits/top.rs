@@ -1,11 +1,11 @@
 //! Keys with the most hits, and the latest refusals, of requests and of jobs.
 
 use serde::Serialize;
-use tidegate_ratelimit::Caller;
+use tidegate_ratelimit::{Caller, Configuration};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::pairs;
+use super::{pairs, truncate};
 use crate::http::json;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
@@ -16,6 +16,8 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 pub(crate) struct TopKeysShown<'a> {
     /// When the counting of `hits` began: one to two minutes ago.
     since: Rfc3339,
+    /// How long ago that was.
+    window_ms: u64,
     /// Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all hits may be missing.
     #[cfg_attr(test, schema(max_items = 128))]
     keys: Vec<TopKeyShown<'a>>,
@@ -32,7 +34,12 @@ struct TopKeyShown<'a> {
     /// Pairs of a key and a value. What is long is cut.
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
     entries: Vec<(&'a str, &'a str)>,
+    /// The path of its limit in the configuration. Left out when the configuration has none, or the key was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'a str>,
     hits: u64,
+    /// Hits a second since the counting began.
+    hits_per_second: f64,
     /// Whether the number of hits is an estimate, because too many decisions or keys came to count
     /// all.
     is_estimate: bool,
@@ -64,12 +71,23 @@ const fn caller(caller: Caller) -> &'static str {
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let limits = &request.api.hooks.limits;
-    let sketch = limits.limiter.sketch(limits.now());
-    let keys = sketch.top.iter().map(|key| TopKeyShown {
-        domain: &key.domain,
-        entries: pairs(&key.entries),
-        hits: key.hits,
-        is_estimate: key.is_estimate,
+    let now = limits.now();
+    let sketch = limits.limiter.sketch(now);
+    let configuration = limits.limiter.configuration();
+    let mut lookup = configuration.as_deref().map(Configuration::lookup);
+    let window_ms = now.0.saturating_sub(sketch.since.0) / 1_000;
+    let rate = |hits: u64| (hits as f64 * 1e6 / window_ms.max(1) as f64).round() / 1e3;
+    let keys = sketch.top.iter().map(|key| {
+        let lookup = lookup.as_mut().filter(|_| !key.is_cut);
+        let found = lookup.and_then(|lookup| lookup.find(&key.domain, &key.entries));
+        TopKeyShown {
+            domain: &key.domain,
+            entries: pairs(&key.entries),
+            rule: found.map(|found| truncate(&found.limit.stats_key)),
+            hits: key.hits,
+            hits_per_second: rate(key.hits),
+            is_estimate: key.is_estimate,
+        }
     });
     let refusals = sketch.refusals.iter().map(|refusal| RefusalShown {
         at: refusal.at.into(),
@@ -79,6 +97,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     });
     Ok(json::ok(&TopKeysShown {
         since: sketch.since.into(),
+        window_ms,
         keys: keys.collect(),
         refusals: refusals.collect(),
     }))

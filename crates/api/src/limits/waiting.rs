@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::num::NonZeroU32;
 
 use serde::Serialize;
-use tidegate_ratelimit::{Entry, Units, Usage};
+use tidegate_ratelimit::{Configuration, Entry, LimitOverride, Overrides, Units, Usage};
 use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::overrides::{OverrideShown, pause_of};
+use super::truncate;
 use crate::http::json;
-
 use crate::http::query::Query;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
@@ -49,17 +50,20 @@ struct WaitingKeyShown<'a> {
     limits: Vec<LimitInUse>,
     /// The first of the limits that has no room for a job; null when all have.
     #[cfg_attr(test, schema(required))]
-    full: Option<FullLimit>,
+    full: Option<FullLimit<'a>>,
 }
 
 /// A limit that has no room.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-struct FullLimit {
+struct FullLimit<'a> {
     /// Its place among the limits, from 0.
     index: usize,
     /// For a rate limit: until then at least. For a limit of concurrency: until then at the latest, when no lease is extended.
     until: Rfc3339,
+    /// The override that pauses it. Left out when it is not paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<OverrideShown<'a>>,
 }
 
 /// A limit, and how much of it is used.
@@ -68,6 +72,9 @@ struct FullLimit {
 struct LimitInUse {
     #[serde(flatten)]
     limit: LimitShown,
+    /// Of a rate limit: its path in the configuration. Left out when the configuration has no such limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
     /// Of a rate limit: what its window has used; left out when the configuration has no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#use: Option<WindowUse>,
@@ -104,7 +111,8 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
             .engine()
             .waiting_keys(queue.as_deref(), after.as_deref(), limit, request.now());
     let PartialResult { found, missing } = with_read_timeout(read).await?;
-    let items = show_keys(request, &found.keys).await;
+    let overrides = request.api.hooks.limits.limiter.overrides();
+    let items = show_keys(request, &found.keys, &overrides).await;
     let next_cursor = found.next.map(|next| encode_cursor(&next));
     Ok(json::ok(&WaitingKeyPage {
         items,
@@ -116,53 +124,71 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
 async fn show_keys<'a>(
     request: &RequestContext<'_>,
     keys: &'a [WaitingKey],
+    overrides: &'a Overrides,
 ) -> Vec<WaitingKeyShown<'a>> {
-    let mut usage = read_usage(request, keys).await.into_iter();
+    let mut rate_limits = rate_limits(request, keys, overrides).await.into_iter();
     let mut shown = |key: &'a WaitingKey| {
-        let in_use = |(limit, holders): (&Limit, &Option<HolderList>)| LimitInUse {
-            limit: LimitShown::from_definition(limit.definition()),
-            r#use: matches!(limit, Limit::Units { .. })
-                .then(|| usage.next())
-                .flatten()
-                .flatten(),
-            running: holders.as_ref().map(|list| list.number),
-            holders: holders
-                .as_ref()
-                .map(|list| list.first.iter().map(Holder::from_holding).collect()),
+        let limits = key.limits.as_slice();
+        let mut pauses = Vec::with_capacity(limits.len());
+        let in_use = |(limit, holders): (&Limit, &Option<HolderList>)| {
+            let found = match limit {
+                Limit::Units { .. } => rate_limits.next().unwrap_or_default(),
+                Limit::Concurrency { .. } => RateLimitFound::default(),
+            };
+            pauses.push(found.paused);
+            LimitInUse {
+                limit: LimitShown::from_definition(limit.definition()),
+                rule: found.rule,
+                r#use: found.window_use,
+                running: holders.as_ref().map(|list| list.number),
+                holders: holders
+                    .as_ref()
+                    .map(|list| list.first.iter().map(Holder::from_holding).collect()),
+            }
         };
+        let in_use = limits.iter().zip(&key.status.holders).map(in_use).collect();
         WaitingKeyShown {
             queue: &key.queue,
             handler: &key.handler,
             waiting: key.waiting,
             oldest_ready_at: key.oldest.map(Rfc3339),
-            limits: key
-                .limits
-                .as_slice()
-                .iter()
-                .zip(&key.status.holders)
-                .map(in_use)
-                .collect(),
-            full: FullLimit::find(key),
+            limits: in_use,
+            full: FullLimit::find(key, &pauses),
         }
     };
     keys.iter().map(&mut shown).collect()
 }
 
-impl FullLimit {
-    /// Returns the exhausted limit of a key, if it has one.
-    fn find(key: &WaitingKey) -> Option<Self> {
+impl<'a> FullLimit<'a> {
+    /// Returns the exhausted limit of a key, if it has one. `pauses` has one entry for each limit.
+    fn find(key: &WaitingKey, pauses: &[Option<&'a LimitOverride>]) -> Option<Self> {
         let full = key.status.exhausted.as_ref()?;
         let mut limits = key.limits.as_slice().iter();
+        let index = limits.position(|limit| *limit == full.limit)?;
+        let paused = pauses.get(index).copied().flatten();
         Some(Self {
-            index: limits.position(|limit| *limit == full.limit)?,
+            index,
             until: Rfc3339(full.until),
+            paused: paused.map(OverrideShown::from_override),
         })
     }
 }
 
-/// Returns the use of each rate limit of the keys, in their order. It is empty if the counters
-/// cannot be read: the rest is shown nevertheless.
-async fn read_usage(request: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
+/// The rule, the pause and the use of a rate limit.
+#[derive(Default)]
+struct RateLimitFound<'a> {
+    rule: Option<String>,
+    paused: Option<&'a LimitOverride>,
+    /// `None` if the counters cannot be read: the rest is shown nevertheless.
+    window_use: Option<WindowUse>,
+}
+
+/// Looks up each rate limit of the keys, in their order.
+async fn rate_limits<'a>(
+    request: &RequestContext<'_>,
+    keys: &[WaitingKey],
+    overrides: &'a Overrides,
+) -> Vec<RateLimitFound<'a>> {
     let all: Vec<(&str, Vec<Entry>)> = keys
         .iter()
         .flat_map(|key| key.limits.as_slice())
@@ -189,18 +215,33 @@ async fn read_usage(request: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Op
         })
         .collect();
     let limits = &request.api.hooks.limits;
-    let usage = limits
-        .limiter
-        .usage(&units, limits.now(), deadline())
-        .await
-        .unwrap_or_default();
-    let shown = |usage: Usage| WindowUse {
-        used: usage.used,
-        requests_per_unit: usage.requests_per_unit,
-        unit: usage.unit.name().to_ascii_lowercase(),
-        resets_at: usage.ends_at.into(),
+    let now = limits.now();
+    let usage = limits.limiter.usage(&units, now, deadline()).await;
+    let mut usage = usage.unwrap_or_default().into_iter();
+    let configuration = limits.limiter.configuration();
+    let mut lookup = configuration.as_deref().map(Configuration::lookup);
+    let found = |key: &Units<'_>| {
+        let lookup = lookup.as_mut();
+        let found = lookup.and_then(|lookup| lookup.find(key.domain, key.entries));
+        let limit = found.map(|found| found.limit);
+        RateLimitFound {
+            rule: limit.map(|limit| truncate(&limit.stats_key).to_owned()),
+            paused: pause_of(overrides, limit, key, now),
+            window_use: usage.next().flatten().map(WindowUse::from),
+        }
     };
-    usage.into_iter().map(|usage| usage.map(shown)).collect()
+    units.iter().map(found).collect()
+}
+
+impl From<Usage> for WindowUse {
+    fn from(usage: Usage) -> Self {
+        Self {
+            used: usage.used,
+            requests_per_unit: usage.requests_per_unit,
+            unit: usage.unit.name().to_ascii_lowercase(),
+            resets_at: usage.ends_at.into(),
+        }
+    }
 }
 
 /// Encodes a cursor as text.

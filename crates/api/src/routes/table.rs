@@ -269,9 +269,9 @@ routes! {
     /// Get this description.
     DescribeApi: GET "/v1/openapi.json" () -> Object,
         READ, Nothing, [], [] => openapi::page;
-    /// Show rates of the last hour at this server.
+    /// Show rates of the last hour, or of another range, at this server.
     ShowOverview: GET "/v1/overview" () -> Json("Overview"),
-        READ, Nothing, [], [] => overview::show;
+        READ, Nothing, [RANGE], [] => overview::show;
     /// Follow several things at once.
     ///
     /// Server-sent events with JSON as data. `of` has an OfEvent and says what the events are about

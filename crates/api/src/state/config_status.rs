@@ -1,6 +1,8 @@
 //! Loads of the configuration that the server reports: the active one, and the errors of a refused
 //! one.
 
+use std::collections::HashMap;
+
 use tidegate_ratelimit::Timestamp;
 
 /// Source of the configuration, the active load, and the errors of later loads.
@@ -18,6 +20,15 @@ pub struct Loads {
     pub refused: Option<RefusedLoad>,
     /// Files and folders that could not be read. Their last texts stay in use.
     pub unreadable: Vec<Mistake>,
+    /// Paths of the files by the names that they have in the configuration.
+    pub paths: HashMap<String, String>,
+}
+
+impl Loads {
+    /// Returns the path of a file, or the name of a resource.
+    pub(crate) fn path_of<'a>(&'a self, name: &'a str) -> &'a str {
+        self.paths.get(name).map_or(name, |path| path)
+    }
 }
 
 #[cfg(test)]
@@ -32,6 +43,7 @@ impl Default for Loads {
             active: None,
             refused: None,
             unreadable: Vec::new(),
+            paths: HashMap::new(),
         }
     }
 }

@@ -1,22 +1,32 @@
-//! Rates of the last hour at this server, kept in a bounded number of points.
+//! Rates of the last day at this server, kept in a bounded number of points.
 
+pub(crate) mod limit_rates;
 pub(crate) mod percentile;
+mod ring;
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tidegate_workflow::Timestamp;
+use tidegate_ratelimit::Configuration;
+use tidegate_workflow::{Status, Timestamp};
 
+pub use self::limit_rates::LIMIT_RATES_STEP;
+use self::limit_rates::{LimitRate, LimitRates};
 use self::percentile::LatencyHistogram;
-use super::metrics::{ApiMetrics, CountedEvent};
+use self::ring::{HistorySeries, Ring};
+use super::config_status::LimitUse;
+use super::metrics::{ApiMetrics, CountedEvent, WorkflowCounts};
 
 use crate::http::lock;
 
-/// Time between two points.
-pub const STEP: Duration = Duration::from_secs(10);
-/// Most points: one hour.
-const MAX_POINTS: usize = 360;
+/// Time between two calls of [`History::record_point`].
+pub const STEP: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Age at which a sample is too old to compute rates since then.
+const MAX_SAMPLE_AGE: Duration = Duration::from_secs(10);
 /// Time for which a sample is reused, whatever the number of its readers.
 const SAMPLE_TTL: Duration = Duration::from_secs(1);
 
@@ -35,10 +45,36 @@ pub(crate) const NAMES: [&str; SERIES_COUNT] = [
     "leases_lost",
     "decision_p50_ms",
     "decision_p99_ms",
+    "jobs_running",
+    "jobs_ready",
+    "workflows_failed",
+    "workflows_running",
 ];
-const SERIES_COUNT: usize = 13;
-/// Number of rates, which are the first values of a point.
+const SERIES_COUNT: usize = RATE_COUNT + PERCENTILES.len() + GAUGE_COUNT;
+/// Number of rates, which are the first values of a point. Percentiles follow, and then gauges.
 const RATE_COUNT: usize = 11;
+const PERCENTILES: [f64; 2] = [0.5, 0.99];
+const PERCENTILE_INDICES: Range<usize> = RATE_COUNT..RATE_COUNT + PERCENTILES.len();
+const GAUGE_COUNT: usize = 4;
+
+/// Ranges of the overview.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HistoryRange {
+    FiveMinutes,
+    QuarterHour,
+    Hour,
+    Day,
+}
+
+impl HistoryRange {
+    pub(crate) const WORDS: [&str; 4] = ["5m", "15m", "1h", "24h"];
+    const ALL: [Self; 4] = [Self::FiveMinutes, Self::QuarterHour, Self::Hour, Self::Day];
+
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        let index = Self::WORDS.iter().position(|known| *known == word)?;
+        Some(Self::ALL[index])
+    }
+}
 
 /// Counts of the gateway since the server started.
 #[derive(Debug, Clone, Default)]
@@ -71,21 +107,54 @@ impl HistoryPoint {
             .is_finite()
             .then(|| (value * 1_000.0).round() / 1_000.0)
     }
+
+    /// Merges points of equal width: the mean of each value, and the highest of a percentile.
+    fn merge(points: &[Self]) -> Self {
+        let mut merged = Self::UNKNOWN;
+        for (at, value) in merged.0.iter_mut().enumerate() {
+            let known = points
+                .iter()
+                .map(|point| point.0[at])
+                .filter(|value| !value.is_nan());
+            *value = if PERCENTILE_INDICES.contains(&at) {
+                known.fold(f32::NAN, f32::max)
+            } else {
+                known.clone().sum::<f32>() / known.count() as f32
+            };
+        }
+        merged
+    }
 }
 
-/// Points of the last hour.
+/// Points of the last day, and the rates of limits in the last minute.
 #[derive(Debug, Default)]
-pub struct History(Mutex<HistoryState>);
+pub struct History {
+    state: Mutex<HistoryState>,
+    limit_rates: LimitRates,
+}
 
-#[derive(Debug, Default)]
+/// All points take less than 160 KiB.
+#[derive(Debug)]
 struct HistoryState {
-    points: VecDeque<HistoryPoint>,
-    /// Time of the latest point.
-    until: Option<Timestamp>,
-    /// Counters at that time.
-    last_counters: Option<CounterSnapshot>,
+    /// Points of a second each, for five minutes.
+    seconds: Ring,
+    /// Points of ten seconds each, for an hour.
+    ten_seconds: Ring,
+    /// Points of a minute each, for a day.
+    minutes: Ring,
     /// Latest sample, and the counters at its end.
     latest_sample: Option<(HistoryPoint, CounterSnapshot)>,
+}
+
+impl Default for HistoryState {
+    fn default() -> Self {
+        Self {
+            seconds: Ring::new(STEP, 5 * MINUTE),
+            ten_seconds: Ring::new(10 * STEP, HOUR),
+            minutes: Ring::new(MINUTE, DAY),
+            latest_sample: None,
+        }
+    }
 }
 
 /// All counters at one time.
@@ -93,6 +162,8 @@ struct HistoryState {
 struct CounterSnapshot {
     at: Instant,
     rates: [u64; RATE_COUNT],
+    /// NaN if not known.
+    gauges: [f32; GAUGE_COUNT],
     times: LatencyHistogram,
 }
 
@@ -115,6 +186,7 @@ impl CounterSnapshot {
         Self {
             at: Instant::now(),
             rates,
+            gauges: gauges(activity.recent_workflow_counts().as_ref()),
             times: totals.times,
         }
     }
@@ -135,36 +207,77 @@ impl CounterSnapshot {
             *rate = now.saturating_sub(*then) as f32 / seconds;
         }
         let times = self.times.since(&previous.times);
-        for (value, share) in point.0[RATE_COUNT..].iter_mut().zip([0.5, 0.99]) {
+        for (value, share) in point.0[PERCENTILE_INDICES].iter_mut().zip(PERCENTILES) {
             *value = times
                 .percentile(share)
                 .map_or(f32::NAN, |time| time.as_secs_f32() * 1_000.0);
         }
+        point.0[PERCENTILE_INDICES.end..].copy_from_slice(&self.gauges);
         point
     }
 }
 
+/// Returns the numbers of jobs and workflows that have a series.
+fn gauges(counts: Option<&WorkflowCounts>) -> [f32; GAUGE_COUNT] {
+    let Some(counts) = counts else {
+        return [f32::NAN; GAUGE_COUNT];
+    };
+    let count = |numbers: &[(&str, u64)], word: &str| {
+        let of_word = numbers.iter().find(|(known, _)| *known == word);
+        match of_word {
+            Some((_, number)) => *number as f32,
+            // Jobs are counted in rounds: before the end of the first, there are no numbers.
+            None if numbers.is_empty() => f32::NAN,
+            None => 0.0,
+        }
+    };
+    [
+        count(&counts.jobs, "running"),
+        count(&counts.jobs, "ready"),
+        count(&counts.workflows, Status::Failed.word()),
+        count(&counts.workflows, Status::Running.word()),
+    ]
+}
+
 impl History {
-    /// Adds a point at the time `now`. It is called every [`STEP`].
+    /// Adds the points that are complete at the time `now`. It is called every [`STEP`].
     pub fn record_point(&self, activity: &ApiMetrics, totals: GatewayTotals, now: Timestamp) {
         let counters = CounterSnapshot::read(activity, totals);
         let mut state = self.lock();
-        let point = state
-            .last_counters
-            .as_ref()
-            .map(|previous| counters.since(previous));
-        if state.points.len() >= MAX_POINTS {
-            state.points.pop_front();
-        }
-        state.points.extend(point);
-        state.until = Some(now);
-        state.last_counters = Some(counters);
+        state.seconds.record(&counters, now);
+        state.ten_seconds.record(&counters, now);
+        state.minutes.record(&counters, now);
     }
 
-    /// Returns the points, the oldest first, and the time of the latest.
-    pub(crate) fn points(&self) -> (Option<Timestamp>, Vec<HistoryPoint>) {
+    /// Reads the counts of all limits. It is called every [`LIMIT_RATES_STEP`].
+    pub fn record_limits(
+        &self,
+        configuration: &Arc<Configuration>,
+        uses: impl Fn(&[u32]) -> Vec<LimitUse>,
+    ) {
+        self.limit_rates.record(configuration, uses, Instant::now());
+    }
+
+    /// Returns the rates of the limits with these slots and current counts, where they are known.
+    pub(crate) fn limit_rates(
+        &self,
+        configuration: &Configuration,
+        slots: &[u32],
+        uses: &[LimitUse],
+    ) -> Vec<Option<LimitRate>> {
+        self.limit_rates
+            .rates(configuration, slots, uses, Instant::now())
+    }
+
+    /// Returns the points of a range.
+    pub(crate) fn series(&self, range: HistoryRange) -> HistorySeries {
         let state = self.lock();
-        (state.until, state.points.iter().copied().collect())
+        match range {
+            HistoryRange::FiveMinutes => state.seconds.series(5 * MINUTE),
+            HistoryRange::QuarterHour => state.ten_seconds.series(15 * MINUTE),
+            HistoryRange::Hour => state.ten_seconds.series(HOUR),
+            HistoryRange::Day => state.minutes.series(DAY),
+        }
     }
 
     /// Returns the sample of the last second or a little more.
@@ -181,19 +294,20 @@ impl History {
             return *point;
         }
         let counters = CounterSnapshot::read(activity, totals());
-        // If the previous sample is older than `STEP`, rates are computed since the latest point.
+        // If the previous sample is too old, rates are computed since the latest point.
         let previous_sample = state.latest_sample.as_ref().map(|(_, previous)| previous);
-        let previous_sample = previous_sample
-            .filter(|previous| counters.at.saturating_duration_since(previous.at) <= STEP);
+        let previous_sample = previous_sample.filter(|previous| {
+            counters.at.saturating_duration_since(previous.at) <= MAX_SAMPLE_AGE
+        });
         let point = previous_sample
-            .or(state.last_counters.as_ref())
+            .or(state.ten_seconds.last_counters())
             .map_or(HistoryPoint::UNKNOWN, |previous| counters.since(previous));
         state.latest_sample = Some((point, counters));
         point
     }
 
     fn lock(&self) -> MutexGuard<'_, HistoryState> {
-        lock(&self.0)
+        lock(&self.state)
     }
 }
 
@@ -202,41 +316,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_rates_and_their_number_is_bounded() {
+    fn each_range_has_steps_of_its_own() {
         let history = History::default();
         let activity = ApiMetrics::default();
-        assert!(history.points().1.is_empty());
-        assert!(
-            history
-                .sample(&activity, &GatewayTotals::default)
-                .shown(0)
-                .is_none(),
-            "nothing is known yet"
-        );
-        for calls in 0..MAX_POINTS as u64 + 5 {
-            history.record_point(
-                &activity,
-                GatewayTotals {
-                    calls,
-                    ..GatewayTotals::default()
-                },
-                Timestamp::from_micros(calls),
-            );
+        for (word, step) in HistoryRange::WORDS.into_iter().zip([1, 10, 10, 60]) {
+            let range = HistoryRange::from_word(word).unwrap();
+            let series = history.series(range);
+            assert_eq!(series.step, Duration::from_secs(step), "{word}");
+            assert!(series.points.is_empty() && series.until.is_none());
         }
-        let (until, points) = history.points();
-        assert_eq!(
-            (until, points.len()),
-            (
-                Some(Timestamp::from_micros(MAX_POINTS as u64 + 4)),
-                MAX_POINTS
-            )
-        );
-        assert!(
-            points
-                .iter()
-                .all(|point| point.shown(0).is_some_and(|rate| rate > 0.0))
-        );
-        assert!(points[0].shown(RATE_COUNT).is_none(), "no call, no time");
+        assert_eq!(HistoryRange::from_word("5 m"), None);
+        let sample = history.sample(&activity, &GatewayTotals::default);
+        assert_eq!(sample.shown(0), None, "nothing is known yet");
+    }
+
+    #[test]
+    fn jobs_and_workflows_are_known_after_they_were_counted() {
+        assert!(gauges(None).iter().all(|value| value.is_nan()));
+        let mut counts = WorkflowCounts {
+            workflows: vec![("failed", 3)],
+            ..WorkflowCounts::default()
+        };
+        let [running_jobs, _, failed, running] = gauges(Some(&counts));
+        assert!(running_jobs.is_nan() && failed == 3.0 && running == 0.0);
+        counts.jobs = vec![("ready", 7), ("running", 2)];
+        assert_eq!(gauges(Some(&counts)), [2.0, 7.0, 3.0, 0.0]);
+    }
+
+    #[test]
+    fn merged_points_are_means_and_the_highest_percentiles() {
+        let mut points = [HistoryPoint::UNKNOWN; 3];
+        points[0].0 = [1.0; SERIES_COUNT];
+        points[1].0 = [2.0; SERIES_COUNT];
+        let merged = HistoryPoint::merge(&points);
+        let shown = |at| merged.shown(at).unwrap();
+        assert_eq!((shown(0), shown(RATE_COUNT), shown(16)), (1.5, 2.0, 1.5));
+        assert_eq!(HistoryPoint::merge(&points[2..]).shown(0), None);
     }
 
     #[test]
@@ -248,6 +363,7 @@ mod tests {
             CounterSnapshot {
                 at: at + Duration::from_secs(seconds),
                 rates,
+                gauges: gauges(None),
                 times: LatencyHistogram::default(),
             }
         };

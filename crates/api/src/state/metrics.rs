@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use tidegate_workflow::AttemptCounts;
 use tokio::sync::Notify;
@@ -79,6 +80,10 @@ pub struct WorkflowCounts {
     pub home_partitions: u64,
 }
 
+/// Age at which counts of workflows are too old: they are taken every five seconds while a client
+/// reads them.
+const MAX_COUNTS_AGE: Duration = Duration::from_secs(15);
+
 /// Most queues with a sample of their own: those with the most ready jobs.
 pub const MAX_QUEUE_SAMPLES: usize = 1_000;
 /// Most bytes of a queue's name in a sample.
@@ -132,6 +137,7 @@ pub struct ApiMetrics {
     event_streams: AtomicU64,
     queues: Mutex<Vec<QueueSample>>,
     workflow_counts: Mutex<WorkflowCounts>,
+    workflows_counted_at: Mutex<Option<Instant>>,
     /// Notified when a sample of the queues is needed.
     sample_requested: Notify,
     clock_skew: Mutex<Option<i64>>,
@@ -222,9 +228,16 @@ impl ApiMetrics {
         lock(&self.workflow_counts).clone()
     }
 
+    /// Returns the counts of workflows, if they were taken lately.
+    pub(crate) fn recent_workflow_counts(&self) -> Option<WorkflowCounts> {
+        let counted_at = (*lock(&self.workflows_counted_at))?;
+        (counted_at.elapsed() < MAX_COUNTS_AGE).then(|| self.workflow_counts())
+    }
+
     /// Sets the counts of workflows.
     pub fn put_workflow_counts(&self, counts: WorkflowCounts) {
         *lock(&self.workflow_counts) = counts;
+        *lock(&self.workflows_counted_at) = Some(Instant::now());
     }
 
     /// Returns when a sample was requested since this returned last. Only one task at a time may

@@ -32,7 +32,7 @@ pub struct ServerHooks {
     pub counter_store_health: Arc<dyn Fn() -> Availability + Send + Sync>,
     /// Counts of the server's gateway.
     pub totals: Arc<dyn Fn() -> GatewayTotals + Send + Sync>,
-    /// History of the last hour.
+    /// History of the last day.
     pub history: Arc<History>,
     /// Rate limits of the server.
     pub limits: RateLimits,

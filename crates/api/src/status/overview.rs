@@ -1,4 +1,4 @@
-//! Overview for operators: rates of the last hour, and current counts.
+//! Overview for operators: rates of up to a day, and current counts.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,13 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::http::json;
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
-use crate::state::history::{HistoryPoint, NAMES, STEP};
+use crate::state::history::{HistoryPoint, HistoryRange, NAMES};
 
-/// The last hour at this server, and what there is now.
+/// The last hour or another range at this server, and what there is now.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Overview {
@@ -19,10 +21,11 @@ pub(crate) struct Overview {
     step_ms: u64,
     /// The time of the last number of each series.
     until: Rfc3339,
-    /// Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`, `decisions_near_limit`,
+    /// Numbers by name, the oldest first, at most 360 and all of complete steps: rates a second of `calls`, `decisions_ok`, `decisions_near_limit`,
     /// `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`, `jobs_succeeded`, `jobs_failed`, `jobs_retried`,
-    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is
-    /// known. Decisions are hits of limits. More names may be added.
+    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. In a range of 24 hours, a number may stand for
+    /// several minutes: it is their mean, or the highest of their percentiles. `jobs_running` and `jobs_ready` (of workflows that have not ended), `workflows_failed` and `workflows_running`
+    /// are numbers of the store, known while a client reads them. Null where nothing is known. Decisions are hits of limits. More names may be added.
     series: BTreeMap<&'static str, Vec<Option<f64>>>,
     now: OverviewSample,
 }
@@ -44,22 +47,36 @@ pub(crate) struct OverviewSample {
 }
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let range = range(Query::new(request.query)?)?;
     let api = request.api;
     let now = take_sample(api);
-    let (until, points) = api.hooks.history.points();
-    let column = |at: usize| points.iter().map(|point| point.shown(at)).collect();
+    let shown = api.hooks.history.series(range);
+    let column = |at: usize| shown.points.iter().map(|point| point.shown(at)).collect();
     let series = NAMES
         .into_iter()
         .enumerate()
         .map(|(at, name)| (name, column(at)))
         .collect();
-    let step_ms = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
+    let step_ms = u64::try_from(shown.step.as_millis()).unwrap_or(u64::MAX);
     Ok(json::ok(&Overview {
         step_ms,
-        until: until.map_or(now.until, Rfc3339),
+        until: shown.until.map_or(now.until, Rfc3339),
         series,
         now,
     }))
+}
+
+/// Parses the range: an hour if it is left out.
+fn range(mut query: Query) -> Result<HistoryRange, Problem> {
+    let word = query.remove("range");
+    query.finish()?;
+    let Some(word) = word else {
+        return Ok(HistoryRange::Hour);
+    };
+    HistoryRange::from_word(&word).ok_or_else(|| {
+        let words = HistoryRange::WORDS.join(", ");
+        Problem::field("range", format!("expected one of {words}"))
+    })
 }
 
 /// Takes the current sample.

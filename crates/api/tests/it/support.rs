@@ -224,5 +224,6 @@ fn built_in() -> Loads {
         active: None,
         refused: None,
         unreadable: Vec::new(),
+        paths: std::collections::HashMap::new(),
     }
 }

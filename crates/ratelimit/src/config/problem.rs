@@ -134,7 +134,7 @@ impl Problem {
 
 /// Returns the known name nearest to `text`, or all of them.
 fn known_names(text: &str, known: &[&'static str], what: &str) -> String {
-    nearest(text, known).map_or_else(
+    nearest(text, known.iter().copied()).map_or_else(
         || format!("the {what} are {}", known.join(", ")),
         |known| format!("did you mean '{known}'?"),
     )
@@ -170,17 +170,22 @@ fn wrong_type_hint(expected: &str) -> &'static str {
 }
 
 /// Returns the candidate that is most similar to `word`, if it differs by few letters.
-fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
+pub(super) fn nearest<'c>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'c str>,
+) -> Option<&'c str> {
     // A key can be as long as the file. No candidate is similar to a long one.
     if word.is_empty() || word.len() > 32 {
         return None;
     }
     let word = word.to_lowercase();
+    let max_letters = (word.len() / 3).max(1);
     let (letters, candidate) = candidates
-        .iter()
-        .map(|candidate| (levenshtein(&word, candidate), *candidate))
+        .into_iter()
+        .filter(|candidate| candidate.len() <= 2 * 32)
+        .map(|candidate| (levenshtein(&word, candidate), candidate))
         .min()?;
-    (letters <= (word.len() / 3).max(1)).then_some(candidate)
+    (letters <= max_letters).then_some(candidate)
 }
 
 #[cfg(test)]
@@ -199,9 +204,9 @@ mod tests {
             ("x", None),
         ];
         for (word, expected) in table {
-            assert_eq!(nearest(word, &KEYS), expected, "{word}");
+            assert_eq!(nearest(word, KEYS), expected, "{word}");
         }
-        assert_eq!(nearest("seconds", &UNITS), Some("second"));
-        assert_eq!(nearest("foo", &UNITS), None);
+        assert_eq!(nearest("seconds", UNITS), Some("second"));
+        assert_eq!(nearest("foo", UNITS), None);
     }
 }

@@ -134,9 +134,7 @@ pub(super) fn split_hits(
     near_limit_ratio: f32,
 ) -> Option<u64> {
     let CounterReading { before, after } = reading;
-    // The product has 32 bits as in the reference: with 64 bits it would round to another number
-    // for some limits.
-    let near = (limit as f32 * near_limit_ratio).floor() as u64;
+    let near = near_limit(limit, near_limit_ratio);
     if after > limit {
         if before >= limit {
             return Some(hits);
@@ -149,6 +147,14 @@ pub(super) fn split_hits(
         delta.near_limit = if before >= near { hits } else { after - near };
     }
     None
+}
+
+/// Returns the hits above which a limit is near its end.
+#[inline]
+pub(super) fn near_limit(limit: u64, near_limit_ratio: f32) -> u64 {
+    // The product has 32 bits as in the reference: with 64 bits it would round to another number
+    // for some limits.
+    (limit as f32 * near_limit_ratio).floor() as u64
 }
 
 #[cfg(test)]

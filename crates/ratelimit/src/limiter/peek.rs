@@ -26,6 +26,8 @@ pub struct Usage {
     pub unit: Unit,
     /// Counted hits. With those of refused requests they may exceed the limit.
     pub used: u64,
+    /// Hits above which the limit is near its end.
+    pub near_limit: u64,
     /// End of the window.
     pub ends_at: Timestamp,
 }
@@ -98,6 +100,10 @@ impl Limiter {
                 requests_per_unit: counted.requests_per_unit,
                 unit: counted.window.unit,
                 used: used.next().unwrap_or_default(),
+                near_limit: decision::near_limit(
+                    counted.requests_per_unit.into(),
+                    self.state.options.near_limit_ratio,
+                ),
                 ends_at: Timestamp(counted.window.end().0 * 1_000_000),
             })
         };

@@ -35,6 +35,8 @@ pub struct Sketch {
     pub top: Vec<TopKey>,
     /// Start of the time in which these hits were counted: the minute before the current one.
     pub since: Timestamp,
+    /// Whether `top` has all keys with hits in this time.
+    pub is_complete: bool,
     /// The latest refusals, the last one first: at most 128. Of many in one second, some are
     /// missing.
     pub refusals: Vec<Refusal>,
@@ -47,6 +49,8 @@ pub struct TopKey {
     pub domain: String,
     /// The entries, at most 256 bytes in all.
     pub entries: Vec<Entry>,
+    /// Whether the domain or the entries were cut, so that they name another key.
+    pub is_cut: bool,
     /// Number of hits.
     pub hits: u64,
     /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of
@@ -62,6 +66,8 @@ pub struct Refusal {
     /// The entries of the first refused descriptor, or of the limit that a job waits for; at most
     /// 256 bytes in all.
     pub entries: Vec<Entry>,
+    /// Whether the domain or the entries were cut, so that they name another key.
+    pub is_cut: bool,
     /// Time of the refusal.
     pub at: Timestamp,
     /// The kind of caller.
@@ -232,10 +238,11 @@ impl CoreActivity {
         if self.refusals.len() == MAX_SKETCH_ITEMS {
             self.refusals.pop_front();
         }
-        let (domain, entries) = shorten::key(key);
+        let short = shorten::key(key);
         self.refusals.push_back(Refusal {
-            domain,
-            entries,
+            domain: short.domain,
+            entries: short.entries,
+            is_cut: short.is_cut,
             at: now,
             caller,
         });
@@ -285,6 +292,7 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
             .cmp(&a.hits)
             .then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries)))
     });
+    let is_complete = incomplete == 0 && top.len() <= MAX_SKETCH_ITEMS;
     top.truncate(MAX_SKETCH_ITEMS);
     refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));
     refusals.truncate(MAX_SKETCH_ITEMS);
@@ -292,6 +300,7 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
     Sketch {
         top,
         since,
+        is_complete,
         refusals,
     }
 }

@@ -226,7 +226,7 @@ impl Overrides {
     }
 
     /// Returns the overrides of a configured limit.
-    pub(crate) fn for_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
+    pub fn for_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
         self.rules
             .get(stats_key)
             .into_iter()
@@ -235,11 +235,7 @@ impl Overrides {
     }
 
     /// Returns the overrides of a key.
-    pub(crate) fn for_key(
-        &self,
-        domain: &str,
-        entries: &[Entry],
-    ) -> impl Iterator<Item = &LimitOverride> {
+    pub fn for_key(&self, domain: &str, entries: &[Entry]) -> impl Iterator<Item = &LimitOverride> {
         let indices = self.keys.get(domain).and_then(|keys| keys.get(entries));
         indices.into_iter().flatten().map(|index| &self.all[*index])
     }

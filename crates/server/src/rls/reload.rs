@@ -261,7 +261,14 @@ impl ConfigTarget {
         loads.files.store(files, Relaxed);
         loads.kept.store(kept as u64, Relaxed);
         self.health.set_kept_files(kept);
-        self.load_sources(&file_set.sources)
+        let paths = std::mem::take(&mut file_set.paths);
+        let is_applied = self.load_sources(&file_set.sources);
+        if is_applied {
+            self.status.replace_paths(paths);
+        } else {
+            self.status.add_paths(paths);
+        }
+        is_applied
     }
 }
 

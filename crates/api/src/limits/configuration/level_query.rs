@@ -1,6 +1,6 @@
 //! Query for a part of the configuration.
 
-use tidegate_ratelimit::{Domain, Level};
+use tidegate_ratelimit::{Domain, Entry, Level};
 
 use crate::http::problem::Problem;
 use crate::http::query::Query;
@@ -59,6 +59,18 @@ impl LevelQuery {
     /// Returns the index in the level at which the page starts.
     pub(super) fn start(&self) -> usize {
         self.from.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the only entries that lead to the level. `None` if there are more.
+    pub(super) fn only_entries(&self) -> Option<Vec<Entry>> {
+        let entry = |(key, value): &(String, String)| {
+            let is_one = !value.is_empty() && !value.contains('*');
+            is_one.then(|| Entry {
+                key: key.clone(),
+                value: value.clone(),
+            })
+        };
+        self.entries.iter().map(entry).collect()
     }
 
     /// Returns the level that the entries lead to, and its file. The file is `None` if the level is

@@ -51,7 +51,7 @@ struct RefusedShown<'a> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ConfigurationMistake))]
 struct MistakeShown<'a> {
-    /// The file or resource; empty when it is about all of them.
+    /// The path of the file, or the resource; empty when it is about all of them.
     file: &'a str,
     /// Left out when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,19 +99,19 @@ impl<'a> LoadShown<'a> {
             limits,
             refused: loads.refused.as_ref().map(|refused| RefusedShown {
                 at: refused.at.into(),
-                mistakes: MistakeShown::list_from(&refused.mistakes),
+                mistakes: MistakeShown::list_from(&refused.mistakes, loads),
                 more: refused.more,
             }),
-            unreadable: MistakeShown::list_from(&loads.unreadable),
+            unreadable: MistakeShown::list_from(&loads.unreadable, loads),
         }
     }
 }
 
 impl<'a> MistakeShown<'a> {
-    fn list_from(mistakes: &'a [Mistake]) -> Vec<Self> {
+    fn list_from(mistakes: &'a [Mistake], loads: &'a Loads) -> Vec<Self> {
         let known = |number| Some(number).filter(|number| *number > 0);
         let shown = |mistake: &'a Mistake| Self {
-            file: &mistake.file,
+            file: loads.path_of(&mistake.file),
             line: known(mistake.line),
             column: known(mistake.column),
             path: &mistake.path,

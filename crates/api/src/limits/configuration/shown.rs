@@ -1,14 +1,15 @@
 //! JSON views of domains, descriptors and limits of the configuration.
 
 use serde::Serialize;
-use tidegate_ratelimit::{Domain, Limit, Node, Rate};
+use tidegate_ratelimit::{Domain, Entry, Limit, Node, Rate};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::state::config_status::LimitUse;
+use super::activity::{AnswerLimits, RatesShown, UsageShown};
+use crate::limits::overrides::OverrideShown;
+use crate::limits::{MAX_TEXT_BYTES, truncate, truncate_to};
+use crate::state::config_status::{LimitUse, Loads};
 
-/// Most bytes of one text. A configuration may have longer ones.
-const MAX_TEXT_BYTES: usize = 400;
 /// Most bytes of all texts of a path.
 const MAX_PATH_BYTES: usize = 2_000;
 /// Most files of a domain, and most limits that one limit replaces.
@@ -24,7 +25,7 @@ pub(crate) struct DomainShown<'a> {
     /// True when the name is too long to be shown as a whole. Left out when it is not.
     #[serde(skip_serializing_if = "is_false")]
     cut: bool,
-    /// The files or resources that it is written in, at most ten.
+    /// The paths of the files, or the resources, that it is written in, at most ten.
     #[cfg_attr(test, schema(max_items = 10))]
     files: Vec<&'a str>,
     /// How many descriptors are at its top.
@@ -46,14 +47,14 @@ pub(crate) struct DescriptorShown<'a> {
     /// True when the key or the value is too long to be shown as a whole. Left out when they are not.
     #[serde(skip_serializing_if = "is_false")]
     cut: bool,
-    /// The file or resource that it is written in.
+    /// The path of the file, or the resource, that it is written in.
     file: &'a str,
     /// Its line there. Left out when it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
     /// Its limit. Left out when it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<ConfiguredLimitShown<'a>>,
+    pub(super) limit: Option<ConfiguredLimitShown<'a>>,
     /// Statistics have the value of the request in their name. Left out when they have not.
     #[serde(skip_serializing_if = "is_false")]
     value_to_metric: bool,
@@ -113,9 +114,20 @@ pub(crate) struct ConfiguredLimitShown<'a> {
     replaces: Vec<&'a str>,
     /// Hits of requests and jobs at this server. Left out when it is unlimited: then nothing is counted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    r#use: Option<UseShown>,
+    pub(super) r#use: Option<UseShown>,
+    /// Rates of about the last minute at this server. Left out for the first second of a configuration, and for limits after the first 4,096.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) now: Option<RatesShown>,
+    /// How much of it is used. Left out when no key is known: of a limit for many keys, none had hits in the last one to two minutes. Left out, too, when the 64 keys
+    /// that an answer reads are of other limits, or when the store does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) usage: Option<UsageShown>,
+    /// Overrides that pause, throttle or scale it or a key of it, at most five. Left out when there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(test, schema(max_items = 5))]
+    pub(super) overrides: Vec<OverrideShown<'a>>,
     #[serde(skip)]
-    slot: u32,
+    pub(super) limit: &'a Limit,
 }
 
 /// Hits since the server started, or since it has the limit.
@@ -136,19 +148,6 @@ pub(crate) struct UseShown {
 
 fn is_false(flag: &bool) -> bool {
     !flag
-}
-
-/// Truncates a text to the bytes that are shown.
-fn truncate(text: &str) -> &str {
-    truncate_to(text, MAX_TEXT_BYTES)
-}
-
-fn truncate_to(text: &str, max_bytes: usize) -> &str {
-    let mut end = max_bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 impl<'a> DomainShown<'a> {
@@ -175,6 +174,13 @@ impl<'a> DomainShown<'a> {
         };
         self.descriptors = Some(domain.level.nodes().iter().enumerate().map(node).collect());
         self
+    }
+
+    /// Replaces the names of its files by the paths.
+    pub(super) fn show_paths(&mut self, loads: &'a Loads) {
+        for file in &mut self.files {
+            *file = truncate(loads.path_of(file));
+        }
     }
 }
 
@@ -208,19 +214,18 @@ impl<'a> DescriptorShown<'a> {
         self
     }
 
-    /// Collects the fields for the counts of its limit and of those below, each with the limit's
-    /// slot.
-    pub(super) fn collect_counters<'s>(
-        &'s mut self,
-        into: &mut Vec<(u32, &'s mut Option<UseShown>)>,
-    ) {
-        if let Some(limit) = self.limit.as_mut().filter(|limit| limit.unit.is_some()) {
-            into.push((limit.slot, &mut limit.r#use));
-        }
-        self.descriptors
-            .iter_mut()
-            .flatten()
-            .for_each(|below| below.collect_counters(into));
+    /// Replaces the name of its file by the path.
+    pub(super) fn show_path(&mut self, loads: &'a Loads) {
+        self.file = truncate(loads.path_of(self.file));
+    }
+
+    /// Returns the only entry that it is for. `None` if there are more.
+    pub(super) fn only_entry(&self) -> Option<Entry> {
+        let is_one = !self.cut && !self.value.is_empty() && !self.value.contains('*');
+        is_one.then(|| Entry {
+            key: self.key.to_owned(),
+            value: self.value.to_owned(),
+        })
     }
 }
 
@@ -250,13 +255,28 @@ impl<'a> FoundShown<'a> {
         }
     }
 
-    /// Returns the descriptor itself.
-    pub(super) fn descriptor(&mut self) -> &mut DescriptorShown<'a> {
-        &mut self.descriptor
+    /// Adds the limits of the descriptor.
+    pub(super) fn add_limits<'s>(&'s mut self, limits: &mut AnswerLimits<'s, 'a>) {
+        let entry = |(key, value): &(&str, &str)| {
+            let is_one = !value.is_empty() && !value.contains('*');
+            is_one.then(|| Entry {
+                key: (*key).to_owned(),
+                value: (*value).to_owned(),
+            })
+        };
+        let parents = &self.entries[..self.entries.len().saturating_sub(1)];
+        let parents: Option<Vec<Entry>> = parents.iter().map(entry).collect();
+        let parents = parents.filter(|_| !self.way_cut);
+        limits.add(&mut self.descriptor, self.domain, parents.as_deref());
     }
 }
 
 impl<'a> ConfiguredLimitShown<'a> {
+    /// Returns whether its hits are counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.unit.is_some()
+    }
+
     fn from_limit(limit: &'a Limit) -> Self {
         let (requests_per_unit, unit) = match limit.rate {
             Rate::Unlimited { .. } => (None, None),
@@ -285,7 +305,10 @@ impl<'a> ConfiguredLimitShown<'a> {
                 .map(|name| truncate(name))
                 .collect(),
             r#use: None,
-            slot: limit.slot,
+            now: None,
+            usage: None,
+            overrides: Vec::new(),
+            limit,
         }
     }
 }

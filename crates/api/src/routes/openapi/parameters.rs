@@ -1,5 +1,7 @@
 //! Query parameters and headers of operations.
 
+use crate::state::history::HistoryRange;
+
 /// A parameter of a query, or a header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parameter {
@@ -144,6 +146,11 @@ pub(crate) const ASCII: Parameter =
     query("ascii", "Use only ASCII characters.", ParameterKind::Flag);
 pub(crate) const COLOUR: Parameter =
     query("colour", "Colour it for a terminal.", ParameterKind::Flag);
+pub(crate) const RANGE: Parameter = query(
+    "range",
+    "The time up to now; `1h` if left out.",
+    ParameterKind::Words(&HistoryRange::WORDS),
+);
 pub(crate) const OVERRIDE_RULE: Parameter =
     query("rule", "All keys of this limit.", ParameterKind::Text);
 pub(crate) const OVERRIDE_DOMAIN: Parameter = query(

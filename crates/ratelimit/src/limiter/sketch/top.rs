@@ -44,10 +44,11 @@ impl TopKeys {
             self.keys[slot].hits = self.keys[slot].hits.saturating_add(hits);
             return;
         }
-        let (domain, entries) = shorten::key(key);
+        let short = shorten::key(key);
         let new = TopKey {
-            domain,
-            entries,
+            domain: short.domain,
+            entries: short.entries,
+            is_cut: short.is_cut,
             hits,
             is_estimate: self.is_sampled(),
         };

@@ -2,7 +2,7 @@
 
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -24,6 +24,8 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 pub(super) struct FileSet {
     /// Sorted by name.
     pub(super) sources: Vec<Source>,
+    /// Paths of the files by name, relative to the folder whose names they have.
+    pub(super) paths: HashMap<String, String>,
     /// Files and folders that could not be read.
     pub(super) failures: Vec<ReadFailure>,
     /// Differs whenever names, contents or failures differ.

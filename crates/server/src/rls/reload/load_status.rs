@@ -1,6 +1,7 @@
 //! The status of the latest load for operators: the configuration in force, and the mistakes of a
 //! refused one.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tidegate_api::{ActiveLoad, ConfigurationSource, Loads, Mistake, RefusedLoad};
@@ -56,6 +57,7 @@ impl LoadStatus {
             active: None,
             refused: None,
             unreadable: Vec::new(),
+            paths: HashMap::new(),
         };
         Self(Arc::new(Mutex::new(Arc::new(loads))))
     }
@@ -118,6 +120,16 @@ impl LoadStatus {
         };
         let unreadable = take_within(UNREADABLE_LIMIT, failures.iter().map(unreadable));
         self.change(|loads| loads.unreadable = unreadable);
+    }
+
+    /// The configuration in force is of files with these paths, by name.
+    pub(super) fn replace_paths(&self, paths: HashMap<String, String>) {
+        self.change(|loads| loads.paths = paths);
+    }
+
+    /// A refused load was of files with these paths. Those of the configuration in force stay.
+    pub(super) fn add_paths(&self, paths: HashMap<String, String>) {
+        self.change(|loads| loads.paths.extend(paths));
     }
 
     fn refuse(&self, mistakes: Vec<Mistake>, omitted: usize) {

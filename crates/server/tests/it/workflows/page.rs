@@ -267,6 +267,19 @@ fn the_overview_has_rates_of_the_last_hour_and_of_now() {
         await_that("workflows are counted", || {
             flows.get("/v1/overview")["now"]["workflows"]["running"] == 2
         });
+        await_that("the last seconds are seen", || {
+            let seconds = flows.get("/v1/overview?range=5m");
+            assert_eq!(seconds["step_ms"], 1_000);
+            let last = |name: &str| {
+                let points = seconds["series"][name].as_array().unwrap();
+                points.last().and_then(|point| point.as_f64())
+            };
+            last("workflows_running") == Some(2.0) && last("calls").is_some()
+        });
+        for wrong in ["range=2h", "range=5M", "range=1h&range=1h", "of=1h"] {
+            let path = format!("/v1/overview?{wrong}");
+            assert_eq!(flows.ask("GET", &path, &[], "").status, 422, "{wrong}");
+        }
     });
 }
 

@@ -109,6 +109,10 @@ impl<'a> FolderWalk<'a> {
         if !name.starts_with(&self.prefix) {
             return;
         }
+        let relative = path.strip_prefix(self.start).unwrap_or(&path);
+        file_set
+            .paths
+            .insert(name.clone(), relative.to_string_lossy().into_owned());
         match read_regular(&path) {
             Ok(text) => {
                 if let Ok(real) = path.canonicalize() {

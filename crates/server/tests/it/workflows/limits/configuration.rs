@@ -92,6 +92,62 @@ fn decided() -> (Limits, Flows) {
     (files, flows)
 }
 
+#[test]
+fn each_limit_is_shown_with_its_rates_its_usage_and_its_overrides() {
+    let (_files, flows) = decided();
+    let paused = json!({"rule": "shop.user", "pause": true, "reason": "they are down"});
+    let scaled = json!({"domain": "shop", "entries": [["user", "ada"]], "scale": 2});
+    for body in [paused, scaled] {
+        let path = "/v1/limits/overrides";
+        found(flows.ask("PUT", path, &[], &body.to_string()));
+    }
+    let user = || asked(&flows, "?domain=shop")["descriptors"][0]["limit"].clone();
+    await_that("hits are seen", || {
+        decide(&flows, &[("user", "bob")]);
+        decide(&flows, &[("user", "ada")]);
+        let now = &user()["now"];
+        let is_positive = |name: &str| now[name].as_f64().is_some_and(|number| number > 0.0);
+        is_positive("refused_per_second") && is_positive("hits_per_second")
+    });
+    let shown = user();
+    let share = shown["now"]["refused_share"].as_f64().unwrap();
+    assert!(share > 0.0 && share <= 1.0, "{shown}");
+    let usage = &shown["usage"];
+    assert!(usage["used"].as_u64().unwrap() >= 6, "{shown}");
+    let keys = ["of", "entries", "values", "is_estimate", "read"];
+    let expected = json!([6, [["user", "ada"]], 2, false, 2]);
+    assert_eq!(members(usage, &keys), expected, "{shown}");
+    let overrides = shown["overrides"].as_array().unwrap();
+    let decided: Vec<Value> = overrides
+        .iter()
+        .map(|each| members(each, &["effect", "by", "reason", "until"]))
+        .collect();
+    let paused = json!(["paused", "anonymous", "they are down", null]);
+    assert!(decided.contains(&paused) && decided.len() == 2, "{shown}");
+    let admin = level(&flows, "shop", r#"[["plan","free"]]"#)[1]["limit"].clone();
+    assert_eq!(
+        members(&admin, &["now", "usage", "use"]),
+        json!([null, null, null])
+    );
+}
+
+#[test]
+fn the_only_key_of_a_limit_is_read_without_a_hit() {
+    let one = "domain: shop\ndescriptors:\n  - {key: path, value: /pay, rate_limit: {unit: day, requests_per_unit: 9}}\n";
+    let files = Limits::new(one);
+    let flows = Flows::start(&[("RUNTIME_ROOT", files.root())]);
+    let queries = ["?domain=shop", "?find=pay"];
+    let found = queries.map(|query| asked(&flows, query));
+    for shown in [
+        &found[0]["descriptors"][0],
+        &found[1]["found"][0]["descriptor"],
+    ] {
+        let names = ["used", "of", "entries", "values", "full"];
+        let expected = json!([0, 9, [["path", "/pay"]], 0, 0]);
+        assert_eq!(members(&shown["limit"]["usage"], &names), expected);
+    }
+}
+
 /// These members of a value.
 fn members(of: &Value, names: &[&str]) -> Value {
     names.iter().map(|name| of[*name].clone()).collect()
@@ -113,7 +169,7 @@ fn the_tree_is_in_the_order_of_the_files() {
     let [first, shop] = [0, 1].map(|at| &shown["domains"][at]);
     assert_eq!(first["name"], "first");
     let shop = members(shop, &["name", "files", "limits"]);
-    assert_eq!(shop, json!(["shop", ["config.limits.yaml"], 4]));
+    assert_eq!(shop, json!(["shop", ["config/limits.yaml"], 4]));
 }
 
 #[test]
@@ -137,7 +193,7 @@ fn each_limit_is_shown_with_its_place_its_rule_and_its_hits() {
     assert_eq!(below, json!([null, 2, 2]));
     let tenant = &plan["descriptors"][0]["descriptors"][0];
     let place = members(tenant, &["file", "line"]);
-    assert_eq!(place, json!(["config.limits.yaml", 16]));
+    assert_eq!(place, json!(["config/limits.yaml", 16]));
     assert_eq!(tenant["limit"]["detailed_metric"], true);
     assert_eq!(counts(&tenant["limit"]), [4, 3, 1, 1, 0]);
     let admin = &plan["descriptors"][1]["limit"];
@@ -273,7 +329,7 @@ fn a_load_that_is_refused_is_shown_with_its_places_while_the_one_before_holds() 
     assert_eq!((mistakes.len(), &shown["more"]), (2, &json!(0)), "{shown}");
     assert_eq!(
         (&mistakes[0]["file"], &mistakes[0]["line"]),
-        (&json!("config.limits.yaml"), &json!(9)),
+        (&json!("config/limits.yaml"), &json!(9)),
         "{shown}"
     );
     assert_eq!(mistakes[0]["text"], "invalid rate limit unit 'fortnight'");
@@ -391,7 +447,8 @@ fn what_a_management_server_sent_is_shown_and_what_was_refused() {
         (&json!("shop limits"), &Value::Null),
         "{mistake}"
     );
-    assert_eq!(asked(&flows, "")["domains"], shown["domains"]);
+    let user = &asked(&flows, "")["domains"][0]["descriptors"][0];
+    assert_eq!(user["limit"]["requests_per_unit"], json!(4));
     management.publish("v3", &[limits(5)]);
     await_that("it is repaired", || {
         refused().is_null() && asked(&flows, "")["version"] == 2

@@ -60,6 +60,8 @@ fn check_list(flows: &Flows) {
     ]);
     assert_eq!(items.iter().map(outline).collect::<Value>(), expected);
     let [rate, places] = [&items[0]["limits"][0], &items[0]["limits"][1]];
+    assert_eq!(rate["rule"], "vendor.tenant", "{rate}");
+    assert_eq!(places["rule"], Value::Null, "{places}");
     assert_eq!(rate["use"]["used"], 2, "{rate}");
     assert_eq!(rate["use"]["requests_per_unit"], 10, "{rate}");
     let most = json!([places["running"], places["concurrency"], places["of"]]);
@@ -71,6 +73,31 @@ fn check_list(flows: &Flows) {
     assert_eq!(items[2]["full"], Value::Null, "nobody asks for this queue");
     let since = |item: &Value| item["oldest_ready_at"].is_string();
     assert!(items.iter().all(since), "{page}");
+}
+
+#[test]
+fn a_paused_limit_is_listed_with_its_author_and_reason() {
+    on_one_and_on_two(|servers| {
+        let flows = &servers[0];
+        let pause = json!({"rule": "vendor.tenant", "pause": true, "reason": "they are down"});
+        let path = "/v1/limits/overrides";
+        found(flows.ask("PUT", path, &[], &pause.to_string()));
+        create(flows, "default", "acme", 2);
+        await_that("jobs wait for the paused limit", || {
+            claimed(flows);
+            let page = listed(flows, "");
+            let full = &page["items"][0]["full"];
+            full["index"] == 0 && full["paused"]["reason"] == "they are down"
+        });
+        let page = listed(flows, "");
+        let paused = &page["items"][0]["full"]["paused"];
+        let decided = json!([paused["by"], paused["until"], paused["rule"]]);
+        assert_eq!(
+            decided,
+            json!(["anonymous", null, "vendor.tenant"]),
+            "{page}"
+        );
+    });
 }
 
 #[test]

@@ -160,6 +160,15 @@ fn a_check_charges_nothing_and_says_what_is_left() {
             assert!(passes(flows, "tenant", "carol"), "nine are left");
         }
         assert_eq!(checked(flows, "carol", 1).0, "over_limit");
+        let status = checked(flows, "carol", 1).1;
+        let place = json!([
+            status["rule"],
+            status["file"],
+            status["line"],
+            status["used"]
+        ]);
+        let expected = json!(["vendor.tenant", "config/limits.yaml", 3, 10]);
+        assert_eq!(place, expected, "{status}");
         let unknown = json!({"domain": "vendor", "descriptors": [{"entries": [{"key": "other", "value": "x"}]}]});
         let answer = flows.post("/v1/limits/check", unknown);
         assert_eq!(
@@ -167,6 +176,42 @@ fn a_check_charges_nothing_and_says_what_is_left() {
             (&json!("ok"), &Value::Null)
         );
     });
+}
+
+#[test]
+fn a_check_says_what_is_paused_and_what_may_be_meant() {
+    let limits = Limits::new(RULES);
+    let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
+    let pauses = [
+        json!({"rule": "vendor.tenant", "pause": true, "reason": "all"}),
+        json!({"domain": "vendor", "entries": [["tenant", "acme"]], "pause": true, "gateway": true, "reason": "one"}),
+    ];
+    for pause in &pauses {
+        found(put(&flows, pause));
+    }
+    for (tenant, code, reason) in [("acme", "over_limit", "one"), ("bell", "ok", "all")] {
+        let (answered, status) = checked(&flows, tenant, 1);
+        let paused = &status["paused"];
+        let shown = json!([answered, paused["reason"], paused["by"], paused["until"]]);
+        assert_eq!(shown, json!([code, reason, "anonymous", null]), "{status}");
+    }
+    let hint = |domain: &str, key: &str| {
+        let descriptor = json!({"entries": [{"key": key, "value": "x"}]});
+        let body = json!({"domain": domain, "descriptors": vec![descriptor; 70]});
+        let answer = flows.post("/v1/limits/check", body);
+        assert_eq!(answer["descriptors"].as_array().unwrap().len(), 70);
+        assert_eq!(answer["descriptors"][8]["hint"], Value::Null);
+        answer["descriptors"][0]["hint"].clone()
+    };
+    assert_eq!(
+        hint("vendr", "tenant"),
+        "no domain 'vendr'; did you mean 'vendor'?"
+    );
+    assert_eq!(
+        hint("vendor", "tenat"),
+        "no key 'tenat' here; did you mean 'tenant'?"
+    );
+    assert_eq!(hint("vendor", "tenant"), Value::Null);
 }
 
 #[test]
@@ -199,7 +244,12 @@ fn the_top_names_what_was_granted_and_what_was_refused() {
             .find(|each| each["entries"] == key);
         refused("request")
             && refused("job")
-            && hits.is_some_and(|each| each["hits"].as_u64().unwrap() >= 10)
+            && hits.is_some_and(|each| {
+                let rate = each["hits_per_second"].as_f64().unwrap();
+                let is_sum = each["hits"].as_u64().unwrap() >= 10;
+                is_sum && rate > 0.0 && each["rule"] == "vendor.tenant"
+            })
+            && (1..=120_000).contains(&top["window_ms"].as_u64().unwrap())
     });
     assert_eq!(all.len(), 10);
 }
