@@ -8,8 +8,10 @@ mod outcome;
 mod params;
 mod reasons;
 pub(crate) mod reports;
+mod selection;
 mod waiting;
 
+use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, WorkflowId};
@@ -21,12 +23,13 @@ use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
+use crate::views::error_summary::ErrorSummary;
 use crate::views::fair_lock::FairLock;
 use crate::views::job::{Job, MAX_ANSWER_BYTES, is_long, too_long};
 use crate::workflows::act::{RetryBody, apply_action, condition};
-use crate::workflows::list::MAX_PAGE_ITEMS;
 use outcome::check_output;
-use reasons::with_reasons;
+use reasons::{limited_jobs, with_reasons};
+use selection::{JobQuery, Position};
 
 /// Bytes after which a page takes no further job. A page has at least one job, whatever its size.
 const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -34,11 +37,12 @@ const MAX_PAGE_BYTES: usize = 8 * 1024 * 1024;
 const MAX_HOLDERS: usize = 100;
 /// Most holders in a list of jobs, where many jobs may wait for one limit.
 const MAX_HOLDERS_IN_LIST: usize = 3;
+/// Failed jobs whose errors one call of the store reads: at most 3 MiB.
+const ERROR_BATCH: usize = 100;
 /// Lock for pages that need a large workflow as a whole.
-static PAGE_LOCK: FairLock =
-    FairLock::new("pages of jobs in some states of large workflows are gathered");
+static PAGE_LOCK: FairLock = FairLock::new("pages of jobs of large workflows are gathered");
 
-/// A page of jobs, in the order of the definition.
+/// A page of jobs.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct JobPage<'a> {
@@ -63,14 +67,11 @@ pub(crate) struct MarkSucceededBody<'a> {
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let id = request.workflow()?;
     let mut query = Query::new(request.query)?;
-    let state = query.remove("state");
-    let states = parse_states(state.as_deref())?;
-    let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let from = query.cursor("a page of jobs", |text| text.parse().ok())?;
+    let job_query = JobQuery::parse(&mut query)?;
     query.finish()?;
-    let from = from.unwrap_or(0);
-    if states.is_empty() {
-        let (snapshot, selected) = select_page(request, id, from, limit).await?;
+    let limit = job_query.limit;
+    if job_query.is_plain() {
+        let (snapshot, selected) = select_plain_page(request, id, &job_query).await?;
         return answer_page(request, snapshot, selected, limit).await;
     }
     let _lock = if request.engine().is_large(id).await? {
@@ -78,36 +79,32 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     } else {
         None
     };
-    let (snapshot, selected) = select_page_in_states(request, id, &states, from, limit).await?;
+    let (snapshot, selected) = select_filtered_page(request, id, job_query).await?;
     answer_page(request, snapshot, selected, limit).await
 }
 
-/// Snapshot of a workflow and the jobs that a page starts with: one more than the page has, if
-/// there is one.
-type JobSelection = (Snapshot, Vec<JobIndex>);
+/// Snapshot of a workflow and the positions of the jobs that a page starts with: one more than the
+/// page has, if there is one.
+type JobSelection = (Snapshot, Vec<Position>);
 
 /// Answers with a page of these jobs.
 async fn answer_page(
     request: &RequestContext<'_>,
     snapshot: Snapshot,
-    selected: Vec<JobIndex>,
+    selected: Vec<Position>,
     limit: usize,
 ) -> HandlerResult {
-    let snapshot = with_reasons(
-        request,
-        snapshot,
-        &selected[..selected.len().min(limit)],
-        MAX_HOLDERS_IN_LIST,
-    )
-    .await?;
-    let is_long = is_long(&snapshot, selected.iter().copied());
+    let jobs = selected.iter().take(limit).map(|position| position.job);
+    let jobs: Vec<JobIndex> = jobs.collect();
+    let snapshot = with_reasons(request, snapshot, &jobs, MAX_HOLDERS_IN_LIST).await?;
+    let errors = last_errors(request, &snapshot, &jobs).await?;
+    let is_long = is_long(&snapshot, jobs.iter().copied());
     let write = move || {
-        let shown = &selected[..selected.len().min(limit)];
-        let (items, number) = write_items(&snapshot, shown, MAX_PAGE_BYTES);
-        if number == 0 && !shown.is_empty() {
+        let (items, number) = write_items(&snapshot, &jobs, &errors);
+        if number == 0 && !jobs.is_empty() {
             return None;
         }
-        let next_cursor = selected.get(number).map(JobIndex::to_string);
+        let next_cursor = selected.get(number).map(Position::to_string);
         Some(json::ok(&JobPage {
             items: Verbatim::from_bytes(&items),
             next_cursor,
@@ -121,71 +118,91 @@ async fn answer_page(
     page.ok_or_else(too_long)
 }
 
+/// Reads the last errors of those of the jobs that have failed, and keeps the start of each.
+async fn last_errors(
+    request: &RequestContext<'_>,
+    snapshot: &Snapshot,
+    jobs: &[JobIndex],
+) -> Result<HashMap<JobIndex, ErrorSummary>, Problem> {
+    let failed = jobs.iter().copied();
+    let failed = failed.filter(|&job| snapshot.job(job).state == JobState::Failed);
+    let failed: Vec<JobIndex> = failed.collect();
+    let mut summaries = HashMap::new();
+    for batch in failed.chunks(ERROR_BATCH) {
+        let errors = request.engine().last_errors(snapshot, batch).await?;
+        for (&job, error) in batch.iter().zip(errors) {
+            summaries.extend(error.map(|error| (job, ErrorSummary::new(&error))));
+        }
+    }
+    Ok(summaries)
+}
+
 /// Writes jobs as a JSON list: all that fit, and at least one unless it is too long for any answer.
 /// Returns the list and their number.
-fn write_items(snapshot: &Snapshot, selected: &[JobIndex], max_bytes: usize) -> (Vec<u8>, usize) {
+fn write_items(
+    snapshot: &Snapshot,
+    jobs: &[JobIndex],
+    errors: &HashMap<JobIndex, ErrorSummary>,
+) -> (Vec<u8>, usize) {
     let mut max_bytes_now = MAX_ANSWER_BYTES;
-    json::list_while(selected, |text, &index| {
-        let job = Job::new(snapshot, index, None);
+    json::list_while(jobs, |text, &index| {
+        let job = Job::new(snapshot, index, None).with_error(errors.get(&index));
         let fits = json::append_within(text, max_bytes_now, &job);
-        max_bytes_now = max_bytes;
+        max_bytes_now = MAX_PAGE_BYTES;
         fits
     })
 }
 
 /// Reads a page of all jobs, and one job more if there is one.
-async fn select_page(
+async fn select_plain_page(
     request: &RequestContext<'_>,
     id: WorkflowId,
-    from: usize,
-    limit: usize,
+    query: &JobQuery,
 ) -> Result<JobSelection, Problem> {
-    let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
-    let some = request
-        .engine()
-        .show_jobs(id, |graph| all(graph.jobs.len()).take(limit).collect());
+    let some = request.engine().show_jobs(id, |graph| {
+        let positions = query.plain_page(graph.jobs.len()).into_iter();
+        positions
+            .map(|position| position.job)
+            .take(query.limit)
+            .collect()
+    });
     let snapshot = with_read_timeout(some).await?;
-    let selected = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
+    let selected = query.plain_page(snapshot.graph().jobs.len());
     Ok((snapshot, selected))
 }
 
-/// Reads a page of the jobs in some states. That needs all jobs of the workflow, unless its counts
-/// show that there are none.
-async fn select_page_in_states(
+/// Reads a page of jobs with a filter or in the order of attention. That needs all jobs of the
+/// workflow, unless its counts show that none is in a wanted state.
+async fn select_filtered_page(
     request: &RequestContext<'_>,
     id: WorkflowId,
-    states: &[&str],
-    from: usize,
-    limit: usize,
+    query: JobQuery,
 ) -> Result<JobSelection, Problem> {
     let engine = request.engine();
+    let states = query.engine_states();
     let counts = engine.workflow_meta(id).await?.counts;
-    if states.iter().all(|word| counts.count_by_word(word) == 0) {
+    if !states.is_empty() && states.iter().all(|word| counts.count_by_word(word) == 0) {
         return Ok((
             with_read_timeout(engine.show_jobs(id, |_| Vec::new())).await?,
             Vec::new(),
         ));
     }
     let snapshot = request.api.show(id).await?;
-    let jobs = snapshot.jobs().iter().enumerate().skip(from);
-    let jobs = jobs
-        .filter(|(_, job)| states.contains(&job.state.word()))
-        .map(|(at, _)| JobIndex(at as u32));
-    let selected = jobs.take(limit + 1).collect();
-    Ok((snapshot, selected))
-}
-
-/// Parses a list of states.
-fn parse_states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
-    let states: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
-    let Some(word) = states.iter().find(|word| !JobState::WORDS.contains(*word)) else {
-        return Ok(states);
+    let limited = if query.needs_limited() {
+        limited_jobs(request, &snapshot).await?
+    } else {
+        HashSet::new()
     };
-    let known = JobState::WORDS.join(", ");
-    Err(Problem::field(
-        "state",
-        format!("'{word}' is not a state; expected one of {known}"),
-    ))
+    let is_large = snapshot.is_large();
+    let select = move || {
+        let selected = query.select(&snapshot, &limited);
+        (snapshot, selected)
+    };
+    Ok(if is_large {
+        engine.run_blocking(select).await
+    } else {
+        select()
+    })
 }
 
 /// Returns the index of the job that the path names.

@@ -1,5 +1,6 @@
 //! Parts of answers that several nouns have in common.
 
+pub(crate) mod error_summary;
 pub(crate) mod fair_lock;
 pub(crate) mod incomplete;
 pub(crate) mod job;

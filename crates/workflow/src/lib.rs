@@ -40,6 +40,7 @@ pub use engine::limits::unit_counter::{
     BoxFuture, LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest,
 };
 pub use engine::list::count::CountPage;
+pub use engine::list::highlights::{Highlights, JobFailure};
 pub use engine::list::partial::{MissingPartitions, PartialResult};
 pub use engine::list::query::{Cursor, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};

@@ -223,8 +223,8 @@ impl Store {
             wanted: &[(WorkflowId, Vec<JobIndex>)],
         ) -> Vec<Result<Option<StoredState>, StoreError>>;
 
-        /// The encoded graph of a workflow. `None` if the workflow does not exist.
-        pub async fn graph(id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError>;
+        /// The encoded graphs of workflows. `None` for a workflow that does not exist.
+        pub async fn graphs(ids: &[WorkflowId]) -> Result<Vec<Option<Vec<u8>>>, StoreError>;
 
         /// The sizes of graphs in bytes, which are most of what `Store::load_each` reads. 0 for a
         /// workflow that does not exist.

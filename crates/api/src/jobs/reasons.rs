@@ -1,8 +1,8 @@
 //! Reasons for which ready jobs do not run that a snapshot does not have: exhausted limits, and
 //! handlers without a worker.
 
-use hashbrown::HashMap;
-use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
+use hashbrown::{HashMap, HashSet};
+use tidegate_workflow::{ExhaustedLimit, JobIndex, JobState, Limits, Snapshot, WaitReason};
 
 use crate::http::problem::Problem;
 use crate::state::app_state::{RequestContext, with_read_timeout};
@@ -19,11 +19,26 @@ pub(super) async fn with_reasons(
     holders: usize,
 ) -> Result<Snapshot, Problem> {
     let waiting = waiting(&snapshot, jobs);
-    let mut found = full_limits(request, &snapshot, &waiting, holders).await?;
+    let mut found = HashMap::new();
+    for (full, jobs) in full_limits(request, &snapshot, &waiting, holders).await? {
+        let reason = WaitReason::LimitReached(Box::new(full));
+        found.extend(jobs.into_iter().map(|job| (job, reason.clone())));
+    }
     for job in without_handler(request, &snapshot, &waiting) {
         found.entry(job).or_insert(WaitReason::NoHandler);
     }
     Ok(snapshot.with_reasons(found))
+}
+
+/// Returns the jobs of a whole workflow that a limit denies.
+pub(super) async fn limited_jobs(
+    request: &RequestContext<'_>,
+    snapshot: &Snapshot,
+) -> Result<HashSet<JobIndex>, Problem> {
+    let all: Vec<JobIndex> = (0..snapshot.jobs().len() as u32).map(JobIndex).collect();
+    let waiting = waiting(snapshot, &all);
+    let full = full_limits(request, snapshot, &waiting, 1).await?;
+    Ok(full.into_iter().flat_map(|(_, jobs)| jobs).collect())
 }
 
 /// Returns the jobs that are ready in a queue that is not paused, with the reason of the snapshot.
@@ -82,16 +97,16 @@ fn group_by_limits<'a>(
     limited
 }
 
-/// Returns the jobs whose limits are exhausted.
+/// Returns exhausted limits, each with the jobs that it denies.
 async fn full_limits(
     request: &RequestContext<'_>,
     snapshot: &Snapshot,
     waiting: &[(JobIndex, WaitReason)],
     holders: usize,
-) -> Result<HashMap<JobIndex, WaitReason>, Problem> {
+) -> Result<Vec<(ExhaustedLimit, Vec<JobIndex>)>, Problem> {
     let limited = group_by_limits(snapshot, waiting);
     if limited.is_empty() {
-        return Ok(HashMap::new());
+        return Ok(Vec::new());
     }
     let (limits, jobs): (Vec<_>, Vec<_>) = limited.into_iter().unzip();
     let limits: Vec<_> = limits
@@ -105,11 +120,8 @@ async fn full_limits(
         request.now(),
     ))
     .await?;
-    let full = full
-        .into_iter()
-        .zip(jobs)
-        .filter_map(|(full, jobs)| Some((WaitReason::LimitReached(Box::new(full?)), jobs)));
+    let full = full.into_iter().zip(jobs);
     Ok(full
-        .flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone())))
+        .filter_map(|(full, jobs)| Some((full?, jobs)))
         .collect())
 }

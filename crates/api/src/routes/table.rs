@@ -125,7 +125,9 @@ routes! {
         READ, Engine, [; LAST_EVENT], [WorkflowNotFound] => events::events;
     /// List the jobs of a workflow.
     ListJobs: GET "/v1/workflows/{id}/jobs" () -> Json("JobPage"),
-        READ, Engine, [STATE, LIMIT, CURSOR], [WorkflowNotFound, InvalidCursor] => jobs::list;
+        READ, Engine, [STATE, JOB_TEXT, JOB_HANDLER, JOB_ORDER, LIMIT, CURSOR],
+        [WorkflowNotFound, InvalidCursor]
+        => jobs::list;
     /// Show a job, with its params, output and errors.
     ShowJob: GET "/v1/workflows/{id}/jobs/{name}" () -> Json("Job"),
         READ, Engine, [], [WorkflowNotFound, JobNotFound] => jobs::show;

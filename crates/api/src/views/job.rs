@@ -5,6 +5,7 @@ use tidegate_workflow::{JobIndex, JobResult, JobState, Json, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::error_summary::ErrorSummary;
 use super::workflow_limits::LimitShown;
 use crate::http::enum_text::{RuleWord, StateWord};
 use crate::http::json::Verbatim;
@@ -95,6 +96,9 @@ pub(crate) struct Job<'a> {
     /// The latest ten errors, the oldest first.
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Vec<JobError<'a>>>,
+    /// Its last error, if it has failed. Only pages of jobs have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a ErrorSummary>,
     /// How far it is, as its worker said last. Left out when no worker did, and where only `view=full` or the job alone has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<JobProgress<'a>>,
@@ -179,12 +183,18 @@ impl<'a> Job<'a> {
             params: None,
             output: None,
             errors: None,
+            error: None,
             progress: None,
         };
         match result {
             Some(result) => shown.with_result(graph.params(index), result),
             None => shown,
         }
+    }
+
+    /// Adds the last error of a failed job.
+    pub(crate) fn with_error(self, error: Option<&'a ErrorSummary>) -> Self {
+        Self { error, ..self }
     }
 
     /// Adds the fields that only the view of a single job has.

@@ -2,12 +2,13 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_workflow::{
-    Counts, JobIndex, JobResult, JobState, Label, ListedWorkflow, Meta, Retention, Snapshot,
-    WorkflowId, WorkflowSummary,
+    Counts, Highlights, JobIndex, JobResult, JobState, Label, ListedWorkflow, Meta, Retention,
+    Snapshot, WorkflowId, WorkflowSummary,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::error_summary::FirstError;
 use super::job::Job;
 use crate::http::enum_text::{OnFailureWord, StatusWord};
 use crate::http::json::{Id, Verbatim};
@@ -30,6 +31,12 @@ pub(crate) struct Workflow<'a> {
     #[cfg_attr(test, schema(required))]
     expires_at: Option<Rfc3339>,
     job_counts: JobCounts,
+    /// The job that failed first. Only lists of at most 100 have it; left out when none has failed, or when it would take too long to find.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<FirstError<'a>>,
+    /// Names of jobs that run, at most three. Only lists of at most 100 have it; left out when none runs, or when it would take too long to find.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<OnFailureWord>,
     /// Globals of all jobs, which the params of a job override, when there are any.
@@ -123,11 +130,23 @@ impl<'a> Workflow<'a> {
                     .then(|| meta.counts.count_by_word("waiting")),
                 ..(&meta.counts).into()
             },
+            error: None,
+            running: None,
             on_failure: None,
             globals: None,
             retention_ms: None,
             keep_forever: None,
             jobs: None,
+        }
+    }
+
+    /// Adds what failed and what runs.
+    pub(crate) fn with_highlights(self, highlights: &'a Highlights) -> Self {
+        let running = Some(&*highlights.running);
+        Self {
+            error: highlights.failure.as_ref().map(FirstError::new),
+            running: running.filter(|names| !names.is_empty()),
+            ..self
         }
     }
 

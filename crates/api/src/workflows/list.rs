@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use serde::Serialize;
 use tidegate_workflow::{Cursor, Filter, Order, PartialResult, Query as ListQuery, Status};
 #[cfg(test)]
@@ -17,6 +18,9 @@ use crate::views::workflow::Workflow;
 
 /// Most items of a page.
 pub(crate) const MAX_PAGE_ITEMS: usize = 1_000;
+
+/// Most items of a page that shows what failed and what runs: more would be slow to read.
+const MAX_HIGHLIGHTED_ITEMS: usize = 100;
 
 /// A page of workflows.
 #[derive(Serialize)]
@@ -97,10 +101,20 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
             after,
         })
         .await?;
-    let items = page
-        .items
-        .iter()
-        .map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
+    // Errors and names of jobs are extras: without them, the list is still of use.
+    let highlights = if limit <= MAX_HIGHLIGHTED_ITEMS {
+        let read = request.engine().highlights(&page);
+        read.await.unwrap_or_default()
+    } else {
+        HashMap::default()
+    };
+    let items = page.items.iter().map(|item| {
+        let workflow = Workflow::summary(item.workflow, &item.label, &item.meta);
+        match highlights.get(&item.workflow) {
+            Some(highlights) => workflow.with_highlights(highlights),
+            None => workflow,
+        }
+    });
     let next_cursor = page.next.map(|next| next.to_string());
     Ok(json::ok(&WorkflowPage {
         items: items.collect(),

@@ -2,6 +2,7 @@
 
 mod absent;
 mod answers;
+mod attention;
 mod clients;
 mod clocks;
 mod handlers;

@@ -1,7 +1,7 @@
 //! A guarded write of one workflow: a store applies it if the stored state is the expected one.
 
 use super::Row;
-use crate::model::{JobIndex, Meta, Timestamp, WorkflowId};
+use crate::model::{Job, JobIndex, Meta, Timestamp, WorkflowId};
 
 /// A guarded write set. A store applies all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -188,6 +188,17 @@ pub enum ResultField {
     Log(JobIndex),
     /// A piece of the log, numbered modulo the number of slots.
     LogPiece(JobIndex, u8),
+}
+
+/// Maximum errors that are kept of a job.
+const MAX_ERRORS: u16 = 10;
+
+impl ResultField {
+    /// The field of the error of a job's latest attempt, if that attempt failed.
+    pub(crate) fn latest_error(index: JobIndex, job: &Job) -> Self {
+        let slot = job.attempt.wrapping_add(job.lost_total) % MAX_ERRORS;
+        Self::Error(index, slot as u8)
+    }
 }
 
 /// The result of a change.

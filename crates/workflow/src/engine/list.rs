@@ -2,19 +2,23 @@
 //! however many workflows exist.
 
 pub(crate) mod count;
+pub(crate) mod highlights;
 pub(crate) mod partial;
 pub(crate) mod query;
 pub(crate) mod queue_states;
 pub(crate) mod running;
 pub(crate) mod waiting_keys;
 
+use hashbrown::HashMap;
 use tracing::warn;
 
+use self::highlights::has_highlights;
 use self::partial::MissingPartitions;
 use self::query::{Cursor, Query};
 use super::Engine;
 use super::context::error::EngineError;
-use crate::codec::{StoreError, decode};
+use crate::codec::{StoreError, decode, decode_compact};
+use crate::model::workflow_state::Job;
 use crate::model::{Label, Meta, Partition, WorkflowId};
 use crate::store::{EncodedSummary, Order, RowRange};
 
@@ -32,6 +36,8 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// Partitions that did not answer: their workflows are left out.
     pub missing: MissingPartitions,
+    /// The jobs of small workflows in which something failed or runs.
+    small_jobs: HashMap<WorkflowId, Vec<Job>>,
 }
 
 /// A workflow as lists show it.
@@ -55,7 +61,7 @@ impl Engine {
         let mut page = Page {
             items: Vec::with_capacity(limit),
             next: query.after,
-            missing: MissingPartitions::default(),
+            ..Page::default()
         };
         for _ in 0..MAX_READS {
             let remaining = limit - page.items.len();
@@ -95,7 +101,12 @@ impl Engine {
             // The workflow may have been removed between the two reads.
             let Some(head) = head else { continue };
             match decode_listed(id, &head) {
-                Ok(listed) if query.filter.admits(&listed.label) => page.items.push(listed),
+                Ok(listed) if query.filter.admits(&listed.label) => {
+                    if has_highlights(&listed.meta) {
+                        page.small_jobs.extend(small_jobs(id, &head));
+                    }
+                    page.items.push(listed);
+                }
                 Ok(_) => {}
                 // A workflow that cannot be read must not hide the others.
                 Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
@@ -169,6 +180,12 @@ pub(super) fn decode_listed(
         label,
         meta,
     })
+}
+
+/// The jobs of a workflow. `None` if it is not small.
+fn small_jobs(id: WorkflowId, head: &EncodedSummary) -> Option<(WorkflowId, Vec<Job>)> {
+    let value = decode_compact(&head.meta, || format!("the state of workflow {id}"));
+    Some((id, value.ok()?.jobs?))
 }
 
 /// Each row range in each partition.

@@ -1,6 +1,6 @@
 //! A workflow at one moment, for display and checks.
 
-mod read;
+pub(super) mod read;
 
 use std::sync::Arc;
 

@@ -24,9 +24,6 @@ pub(crate) struct WriteOptions {
     pub(crate) max_inline: usize,
 }
 
-/// Maximum errors that are kept of a job.
-const MAX_ERRORS: u16 = 10;
-
 /// The format of a small workflow's value. A migration concludes from it whether the graph is in
 /// the latest format, too. So it changes only when both are written.
 fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format) -> Format {
@@ -92,11 +89,7 @@ impl Workflow {
 
     /// The field of the error of a job's latest attempt, if that attempt failed.
     pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
-        let job = self.job(index);
-        ResultField::Error(
-            index,
-            (job.attempt.wrapping_add(job.lost_total) % MAX_ERRORS) as u8,
-        )
+        ResultField::latest_error(index, self.job(index))
     }
 
     /// Writes all rows again with the next write, because the stored ones are not known. The rows

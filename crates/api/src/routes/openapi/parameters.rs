@@ -132,8 +132,19 @@ pub(crate) const UPTIME: Parameter = query(
 );
 pub(crate) const STATE: Parameter = query(
     "state",
-    "In one of these states, separated by commas.",
+    "In one of these states, separated by commas. `limited`, `blocked` and `retrying` are some of those that are ready, waiting and scheduled.",
     ParameterKind::Text,
+);
+pub(crate) const JOB_TEXT: Parameter = query(
+    "q",
+    "With this text in the name, in upper or lower case.",
+    ParameterKind::Text,
+);
+pub(crate) const JOB_HANDLER: Parameter = query("handler", "Of this handler.", ParameterKind::Text);
+pub(crate) const JOB_ORDER: Parameter = query(
+    "order",
+    "As in the definition if left out; `attention`: those that failed, run, are retried, limited, ready, scheduled, waiting, blocked, and then the others.",
+    ParameterKind::Words(&["definition", "attention"]),
 );
 pub(crate) const KEY: Parameter = query(
     "key",

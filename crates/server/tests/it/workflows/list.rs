@@ -371,6 +371,46 @@ fn a_count_tells_a_moment_that_parts_the_counted_from_the_later_ones() {
     });
 }
 
+/// The page asked for the jobs of each workflow to show its error.
+#[test]
+fn lists_have_the_first_error_and_running_jobs() {
+    on_each_store(|flows| {
+        // Eight jobs are in one value with the workflow, twenty are not.
+        for (number, name) in [(5, "small"), (20, "large")] {
+            let names: Vec<String> = (0..number).map(|job| format!("j{job}")).collect();
+            let id = flows.create(workflow(name, &names.join(" ")));
+            let item = |query: &str| {
+                let list = flows.get(&format!("/v1/workflows?{query}"));
+                let items = list["items"].as_array().unwrap().clone();
+                items.into_iter().find(|item| item["id"] == id).unwrap()
+            };
+            let fields = |item: &Value| (item.get("error").cloned(), item.get("running").cloned());
+            assert_eq!(fields(&item("")), (None, None), "{name}");
+            let jobs = flows.claim(number);
+            let running = Some(json!(["j0", "j1", "j2"]));
+            assert_eq!(fields(&item("")), (None, running), "{name}");
+            let job = |name: &str| jobs.iter().find(|job| job["job"] == name).unwrap();
+            let error = json!({"kind": "Late", "message": "é".repeat(500)});
+            let report = json!({"lease": job("j3")["lease"], "outcome": "failed", "error": error, "retry": "never"});
+            flows.post("/v1/jobs/report", json!({"reports": [report]}));
+            flows.fail(job("j1"));
+            let failed = json!({"job": "j3", "kind": "Late", "message": "é".repeat(200)});
+            let running = json!(["j0", "j2", "j4"]);
+            let all = (Some(failed), Some(running));
+            assert_eq!(fields(&item("")), all, "{name}");
+            assert_eq!(fields(&item("limit=100")), all, "{name}");
+            assert_eq!(fields(&item("limit=101")), (None, None), "{name}");
+            for job in jobs
+                .iter()
+                .filter(|job| !["j1", "j3"].iter().any(|name| job["job"] == *name))
+            {
+                flows.succeed(job, json!(null));
+            }
+            assert_eq!(fields(&item("status=failed")), (all.0, None), "{name}");
+        }
+    });
+}
+
 #[test]
 fn jobs_are_listed_by_state_in_pages() {
     let flows = Flows::start(&[]);

@@ -17,7 +17,7 @@ use crate::model::{AttemptError, JobIndex, JobState, Meta, WorkflowId};
 use crate::store::EncodedSummary;
 
 /// Bytes of a graph above which decoding takes longer than a millisecond.
-const LARGE_GRAPH_BYTES: usize = 128 << 10;
+pub(in crate::engine) const LARGE_GRAPH_BYTES: usize = 128 << 10;
 
 /// Maximum parents whose states are read with the shown jobs. Above it, the whole workflow is read.
 const MAX_PARENTS: usize = 10_000;
@@ -147,7 +147,7 @@ impl Engine {
         } else {
             None
         };
-        let Some(stored) = self.store().graph(id).await? else {
+        let Some(stored) = self.store().graphs(&[id]).await?.pop().flatten() else {
             return Ok(None);
         };
         let is_large = stored.len() > LARGE_GRAPH_BYTES;
@@ -240,6 +240,28 @@ impl Engine {
         each.map(|(found, &job)| decode_result(id, job, found))
             .collect::<Result<_, StoreError>>()
             .map_err(EngineError::from)
+    }
+
+    /// The errors of the latest attempts of failed jobs of a snapshot, in the order of `jobs`. `None`
+    /// for an error that the store has lost.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn last_errors(
+        &self,
+        snapshot: &Snapshot,
+        jobs: &[JobIndex],
+    ) -> Result<Vec<Option<AttemptError>>, EngineError> {
+        let id = snapshot.id();
+        let field = |&job: &JobIndex| ResultField::latest_error(job, snapshot.job(job));
+        let fields = jobs.iter().map(field).collect();
+        let found = self.store().results(&[(id, fields)]).await?.pop();
+        let decoded = |bytes: Option<Bytes>| {
+            let error = bytes.map(|bytes| decode(&bytes, || format!("an error of workflow {id}")));
+            error.transpose()
+        };
+        let errors = found.unwrap_or_default().into_iter().map(decoded);
+        Ok(errors.collect::<Result<_, StoreError>>()?)
     }
 
     pub(crate) fn has_partition(&self, id: WorkflowId) -> bool {

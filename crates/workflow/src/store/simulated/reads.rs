@@ -45,13 +45,16 @@ impl SimulatedStore {
         .await
     }
 
-    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self
-            .read()
-            .await?
-            .workflows
-            .get(&id)
-            .map(|entry| entry.birth.graph.clone()))
+    pub(crate) async fn graphs(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let tables = self.read().await?;
+        let graph = |id| {
+            let entry = tables.workflows.get(id);
+            entry.map(|entry| entry.birth.graph.clone())
+        };
+        Ok(ids.iter().map(graph).collect())
     }
 
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {

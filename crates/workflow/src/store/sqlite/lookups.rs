@@ -35,8 +35,11 @@ impl SqliteStore {
         split_result(wanted.len(), self.lookup_each(wanted, read::excerpt).await)
     }
 
-    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.lookup(move |connection| read::graph(connection, id))
+    pub(crate) async fn graphs(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.lookup_each(ids, |connection, &id| read::graph(connection, id))
             .await
     }
 

@@ -65,6 +65,7 @@ pub(crate) async fn what_is_not_there_is_none(store: Store) {
     done(&store, create(there, Put::default())).await;
     assert_eq!(store.load(&[missing]).await, Ok(vec![None]));
     assert_eq!(heads_of(&store, &[missing]).await, Ok(vec![None]));
+    assert_eq!(store.graphs(&[missing]).await, Ok(vec![None]));
     let output = ResultField::Output(JobIndex(0));
     let wanted = [
         (missing, vec![output, ResultField::Error(JobIndex(0), 3)]),

@@ -166,10 +166,21 @@ impl RedisStore {
         (0..wanted.len()).map(excerpt).collect()
     }
 
-    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        let key = self.keys.workflow_key(id, WorkflowKey::Graph);
-        let found = self.command("GET", &[key_arg(&key)]).await;
-        Ok(reply::bytes(stored(&found, &key)?)?.map(|graph| graph.to_vec()))
+    pub(crate) async fn graphs(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let mut batch = Batch::new();
+        let graph_key = |&id: &WorkflowId| self.keys.workflow_key(id, WorkflowKey::Graph);
+        let keys: Vec<String> = ids.iter().map(graph_key).collect();
+        for key in &keys {
+            batch.unit().repeatable("GET", &[key_arg(key)]);
+        }
+        let outcomes = self.send(batch).await;
+        let graph = |(key, outcome): (&String, &Outcome)| {
+            Ok(reply::bytes(stored(outcome, key)?)?.map(|graph| graph.to_vec()))
+        };
+        keys.iter().zip(&outcomes).map(graph).collect()
     }
 
     /// The sizes of graphs. A small workflow counts with the largest possible size, which needs no
