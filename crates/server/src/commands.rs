@@ -166,7 +166,17 @@ fn arguments() -> clap::Command {
     ];
     let all = ["server", "token_file", "cacert", "output"];
     let command = hide(command, &plain, &all);
-    hide(command, &client_commands(), &all)
+    let command = hide(command, &client_commands(), &all);
+    client_commands().iter().fold(command, |command, name| {
+        command.mut_subcommand(name, with_options_hint)
+    })
+}
+
+/// Says where the hidden options are.
+fn with_options_hint(command: clap::Command) -> clap::Command {
+    command
+        .after_help("Options of the server and of the output: tidegate --help")
+        .mut_subcommands(with_options_hint)
 }
 
 /// Names of the commands that ask a server.

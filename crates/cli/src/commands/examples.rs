@@ -1,6 +1,6 @@
 //! Examples of each command, in its help.
 
-use clap::{Command, Subcommand as _};
+use clap::Command;
 
 /// Uses of each command.
 const EXAMPLES: [&str; 62] = [
@@ -74,12 +74,6 @@ pub fn with_examples(command: Command) -> Command {
     add_examples(command, "")
 }
 
-fn is_client(word: &str) -> bool {
-    crate::Command::augment_subcommands(Command::new("client"))
-        .find_subcommand(word)
-        .is_some()
-}
-
 fn add_examples(mut command: Command, path: &str) -> Command {
     let is_use = |example: &&&str| {
         let (_, arguments) = example
@@ -90,13 +84,9 @@ fn add_examples(mut command: Command, path: &str) -> Command {
     if !command.has_subcommands() {
         let examples: Vec<&str> = EXAMPLES.iter().filter(is_use).copied().collect();
         let examples = format!("Examples:\n  {}", examples.join("\n  "));
-        let word = path.split(' ').next().unwrap_or_default();
-        let options = if is_client(word) {
-            "\n\nOptions of the server and of the output: tidegate --help"
-        } else {
-            ""
-        };
-        command = command.after_help(examples + options);
+        let rest = command.get_after_help();
+        let rest = rest.map(|rest| format!("\n\n{rest}")).unwrap_or_default();
+        command = command.after_help(examples + &rest);
     }
     let names: Vec<String> = command
         .get_subcommands()

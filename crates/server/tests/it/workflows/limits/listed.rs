@@ -127,12 +127,12 @@ fn limits_are_listed_by_queue_and_in_pages() {
 }
 
 fn the_command_line_shows_them(flows: &Flows) {
-    let text = tidegate(flows, &["limit", "list", "-o", "table"]).out;
+    let text = tidegate(flows, &["limit", "waiting", "-o", "table"]).out;
     assert!(
         text.contains("2 of 10 per hour") && text.contains("2 jobs at work"),
         "{text}"
     );
-    let names = tidegate(flows, &["limit", "list", "-o", "name"]).out;
+    let names = tidegate(flows, &["limit", "waiting", "-o", "name"]).out;
     assert!(
         names.starts_with("default  call  1 unit of vendor  tenant=acme  "),
         "{names}"
