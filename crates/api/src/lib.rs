@@ -52,7 +52,8 @@ pub use state::rate_limits::RateLimits;
 pub use state::server_hooks::ServerHooks;
 use state::store_gate::StoreState;
 pub use state::traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
-pub use workflows::definition::{DefinitionMistake, check_definition};
+pub use workflows::definition::DefinitionMistake;
+pub use workflows::definition::mistakes::check_definition;
 
 /// HTTP API of one engine, which may be opened later. Clones share everything, and so do handles
 /// for other threads.

@@ -30,6 +30,7 @@ pub(crate) use jobs::GraphJobs;
 pub use limits::{Limit, Limits};
 pub use policies::{Policies, PolicyTarget, Weight};
 pub(crate) use policies::{check_limits, check_weights};
+pub use suggestion::most_similar;
 
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ pub use graph::{
     InvalidPolicy, JobDefinition, Limit, LimitDefinition, LimitError, Limits, MAX_CONCURRENCY,
     MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS,
     MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, OnFailure,
-    Policies, PolicyTarget, Retry, TriggerRule, Weight, WeightError,
+    Policies, PolicyTarget, Retry, TriggerRule, Weight, WeightError, most_similar,
 };
 pub use gush::{GushError, GushReport, import_gush};
 pub use machine::{

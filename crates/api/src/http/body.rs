@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
-use tidegate_workflow::{MAX_DEPTH, MAX_NAME, json_depth};
+use tidegate_workflow::{MAX_DEPTH, MAX_NAME, json_depth, most_similar};
 use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -200,7 +200,7 @@ fn describe_error<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json:
             let path = error.path().to_string();
             let detail = error.into_inner().to_string();
             let path = with_field(if path == "." { "" } else { &path }, &detail);
-            Problem::field(path, without_position(&detail))
+            Problem::field(path, with_suggestion(without_position(&detail)))
         }
         Ok(_) => Problem::field("", without_position(&error.to_string())),
     }
@@ -214,6 +214,19 @@ fn not_json(body: &[u8]) -> Option<String> {
             .err()
             .map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Names the field that an unknown one is most similar to, in place of all known ones.
+fn with_suggestion(detail: &str) -> String {
+    let mut names = detail.split('`').skip(1).step_by(2);
+    let similar = match (detail.starts_with("unknown field `"), names.next()) {
+        (true, Some(unknown)) => most_similar(unknown, names).map(|known| (unknown, known)),
+        _ => None,
+    };
+    match similar {
+        Some((unknown, known)) => format!("unknown field `{unknown}`; did you mean `{known}`?"),
+        None => detail.to_owned(),
     }
 }
 
@@ -467,7 +480,7 @@ mod tests {
 {"named":[]} | named | invalid type: sequence, expected an object
 {"named":{}} | named.kind | missing field `kind`
 {"named":{"kind":"a","kind":"b"}} | named.kind | duplicate field `kind`
-{"named":{"kin":"a"}} | named.kin | unknown field `kin`, expected `kind`
+{"named":{"kin":"a"}} | named.kin | unknown field `kin`; did you mean `kind`?
 {"span":"soon"} | span | invalid value: string "soon", expected a time span such as "30s", "1h30m" or "500ms", of at most 36500 days
 {"names":{}} | names | invalid type: map, expected a name or a list of names
 [] | | invalid type: sequence, expected an object

@@ -1,5 +1,7 @@
 //! Definitions of workflows as callers send them, with all optional fields.
 
+pub(crate) mod mistakes;
+
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -28,16 +30,13 @@ pub struct DefinitionMistake {
     pub detail: String,
 }
 
-/// Checks the JSON of a definition as `POST /v1/workflows` does.
-///
-/// # Errors
-/// The first mistake in it.
-pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
+/// Checks the JSON of a definition as `POST /v1/workflows` does, up to the first mistake.
+fn first_mistake(json: &str) -> Option<DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
     let checked = definition.and_then(|definition| {
         definition.resolve(None, &Policies::default(), &mut CreationSpan::default())
     });
-    checked.map(drop).map_err(|problem| DefinitionMistake {
+    checked.err().map(|problem| DefinitionMistake {
         code: problem.word(),
         path: problem.path().map(str::to_owned),
         detail: problem.detail().to_owned(),
@@ -324,7 +323,7 @@ mod tests {
     use super::*;
 
     fn check(json: &str, expected: Option<(&str, Option<&str>)>) {
-        let found = check_definition(json).err();
+        let found = first_mistake(json);
         let found = found
             .as_ref()
             .map(|mistake| (mistake.code, mistake.path.as_deref()));
@@ -407,16 +406,14 @@ mod tests {
         let entry =
             r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
         let expected = r#"expected a key and a value, such as ["tenant", "$.tenant"]"#;
-        assert_eq!(check_definition(entry).unwrap_err().detail, expected);
+        assert_eq!(first_mistake(entry).unwrap().detail, expected);
     }
 
     #[test]
     fn retries_and_lost_leases_have_an_end() {
         let check = |fields: &str| {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
-            check_definition(&json)
-                .err()
-                .and_then(|mistake| mistake.path)
+            first_mistake(&json).and_then(|mistake| mistake.path)
         };
         // One attempt more than that has no number.
         assert_eq!(

@@ -31,6 +31,21 @@ pub(crate) const STATES: [&str; 8] = [
     "skipped",
 ];
 
+/// States of a job with the finer words that lists of jobs can be filtered by.
+pub(crate) const LISTED_STATES: [&str; 11] = [
+    "waiting",
+    "blocked",
+    "scheduled",
+    "retrying",
+    "ready",
+    "limited",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "skipped",
+];
+
 /// Partitions that are missing in an answer because they did not answer the server.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Incomplete {
@@ -67,9 +82,36 @@ pub(crate) struct WorkflowSummary {
     pub(crate) finished_at: Option<Moment>,
     pub(crate) expires_at: Option<Moment>,
     pub(crate) job_counts: JobCounts,
+    /// The failure of the job that failed first, in short lists.
+    pub(crate) error: Option<FirstFailure>,
     /// Present only if the request asked for jobs.
     #[serde(default)]
     pub(crate) jobs: Vec<Job>,
+}
+
+/// The job that failed first, with its last error.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FirstFailure {
+    pub(crate) job: String,
+    #[serde(flatten)]
+    pub(crate) error: ErrorSummary,
+}
+
+/// The error of a failed job in lists.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ErrorSummary {
+    kind: Option<String>,
+    message: Option<String>,
+}
+
+/// The error in one line, such as `CardDeclined: the bank declined the card`.
+impl fmt::Display for ErrorSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.kind, &self.message];
+        let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
+        let text = parts.join(": ");
+        f.write_str(&printable(text.lines().next().unwrap_or_default()))
+    }
 }
 
 /// Jobs by state.
@@ -112,6 +154,8 @@ pub(crate) struct Job {
     pub(crate) finished_at: Option<Moment>,
     pub(crate) worker: Option<String>,
     pub(crate) why_not_running: Option<WaitReason>,
+    /// The last error of a failed job, in lists.
+    pub(crate) error: Option<ErrorSummary>,
     #[serde(default)]
     pub(crate) limits: Vec<JobLimit>,
     // The next fields are sent only for a single job.
@@ -204,6 +248,8 @@ pub(crate) struct LogLine {
 /// Reason why a job is not running.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WaitReason {
+    #[serde(default)]
+    reason: String,
     pub(crate) text: String,
 }
 
@@ -380,6 +426,17 @@ impl JobCounts {
 }
 
 impl Job {
+    /// The state in the words of lists: blocked, limited and retrying jobs have words of their own.
+    pub(crate) fn word(&self) -> &str {
+        let reason = self.why_not_running.as_ref().map(|why| why.reason.as_str());
+        match (self.state.as_str(), reason) {
+            ("waiting", Some("blocked_by" | "doomed")) => "blocked",
+            ("ready", Some("limit")) => "limited",
+            ("scheduled", _) if self.attempt > 0 => "retrying",
+            (state, _) => state,
+        }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         matches!(
             self.state.as_str(),

@@ -12,7 +12,7 @@ use super::workflow::{act, show};
 use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::complete;
-use crate::client::model::{self, STATES};
+use crate::client::model::{self, LISTED_STATES};
 use crate::client::pages::read_pages;
 use crate::client::workflow_ref::WorkflowRef;
 use crate::output::exit::{CommandResult, Failure};
@@ -53,7 +53,7 @@ struct JobListArgs {
     #[arg(add = complete::workflow())]
     id: WorkflowRef,
     /// Only those of these states, with commas between them
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATES))]
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(LISTED_STATES))]
     state: Vec<String>,
     /// At most this many
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
@@ -232,7 +232,7 @@ fn state_text(job: &model::Job, now: Moment, screen: &Screen) -> String {
         ("job", Some(printable(&job.name))),
         ("handler", Some(printable(&job.handler))),
         ("queue", Some(printable(&job.queue))),
-        ("state", Some(screen.paint(&job.state, &job.state))),
+        ("state", Some(screen.paint(job.word(), job.word()))),
         ("why", why.map(|why| indented(&why.text, MARGIN))),
         ("attempt", Some(show::attempt(job))),
         (

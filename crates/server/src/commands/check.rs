@@ -96,10 +96,13 @@ fn check_file(
             &Mistake::new(&source.name, None, NOT_LIMITS_TEXT),
             &source.text,
         ),
-        Expected::Any => match definition(path, &source) {
-            Ok(()) => checked.definitions += 1,
-            Err(mistake) => report.mistake(&mistake, &source.text),
-        },
+        Expected::Any => {
+            let mistakes = definition(path, &source);
+            checked.definitions += usize::from(mistakes.is_empty());
+            for mistake in mistakes {
+                report.mistake(&mistake, &source.text);
+            }
+        }
     }
     None
 }
@@ -197,19 +200,29 @@ fn definition_text(source: &Source) -> Result<String, Mistake> {
     }
 }
 
-fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
+/// The mistakes in a definition.
+fn definition(path: &Path, source: &Source) -> Vec<Mistake> {
+    match parse_definition(path, source) {
+        Ok(definition) => check_definition(&definition.json())
+            .into_iter()
+            .map(|found| {
+                let path = found.path.unwrap_or_default();
+                let mistake = definition.mistake(&path, &found.detail);
+                Mistake::new(&source.name, mistake.position, mistake.reason).at(path)
+            })
+            .collect(),
+        Err(mistake) => vec![mistake],
+    }
+}
+
+fn parse_definition(path: &Path, source: &Source) -> Result<Definition, Mistake> {
     let file = &source.name;
     let text = definition_text(source)?;
     let unknown_file = || Mistake::new(file, None, UNKNOWN_FILE_TEXT);
-    let definition = match Definition::parse(path, text) {
-        Ok(definition) if !definition.has("jobs") => return Err(unknown_file()),
-        Ok(definition) => definition,
-        Err(mistake) if mistake.position.is_none() => return Err(unknown_file()),
-        Err(mistake) => return Err(Mistake::new(file, mistake.position, mistake.reason)),
-    };
-    check_definition(&definition.json()).map_err(|found| {
-        let path = found.path.unwrap_or_default();
-        let mistake = definition.mistake(&path, &found.detail);
-        Mistake::new(file, mistake.position, mistake.reason).at(path)
-    })
+    match Definition::parse(path, text) {
+        Ok(definition) if !definition.has("jobs") => Err(unknown_file()),
+        Ok(definition) => Ok(definition),
+        Err(mistake) if mistake.position.is_none() => Err(unknown_file()),
+        Err(mistake) => Err(Mistake::new(file, mistake.position, mistake.reason)),
+    }
 }

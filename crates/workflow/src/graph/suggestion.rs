@@ -13,10 +13,8 @@ const MAX_STEPS: usize = 4_000_000;
 /// The name with the fewest edits to `name`: wrong, missing, added and swapped characters. Letter
 /// case and surrounding spaces cost nothing; of equally similar names the first is returned. `None`
 /// if more than a third of the characters differ. Of very many names only the first are compared.
-pub(super) fn most_similar<'a>(
-    name: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn most_similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > 2 * MAX_NAME {
         return None;
     }

@@ -6,14 +6,15 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::overrides::Override;
 use super::target::entry;
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::complete;
 use crate::client::model::entries_text;
-use crate::output::Screen;
 use crate::output::exit::CommandResult;
-use crate::output::moment::short;
+use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
+use crate::output::{self, Screen};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -43,6 +44,12 @@ struct DescriptorStatus {
     limit: Option<Rate>,
     remaining: Option<u64>,
     reset_ms: Option<u64>,
+    // Older servers do not send the next fields.
+    rule: Option<String>,
+    file: Option<String>,
+    line: Option<u64>,
+    paused: Option<Override>,
+    hint: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,8 +58,8 @@ struct Rate {
     unit: String,
 }
 
-/// The decision in one line.
-fn line(status: &DescriptorStatus) -> String {
+/// The decision in one line, and what explains it in the next ones.
+fn lines(status: &DescriptorStatus, screen: &Screen) -> String {
     let mut parts = vec![status.code.replace('_', " "), entries_text(&status.entries)];
     match &status.limit {
         Some(Rate {
@@ -67,7 +74,23 @@ fn line(status: &DescriptorStatus) -> String {
             .reset_ms
             .map(|millis| format!("resets in {}", short(Duration::from_millis(millis)))),
     );
-    printable(&parts.join("  ")) + "\n"
+    let place = status.file.as_ref().map(|file| match status.line {
+        Some(line) => format!("{file}:{line}"),
+        None => file.clone(),
+    });
+    let paused = status.paused.as_ref();
+    let facts = [
+        ("limit", status.rule.clone()),
+        ("defined in", place),
+        (
+            "state",
+            paused.map(|paused| paused.state(screen, Moment::now())),
+        ),
+        ("hint", status.hint.clone()),
+    ];
+    let facts = facts.map(|(name, text)| (name, text.as_deref().map(printable)));
+    let decision = printable(&parts.join("  "));
+    format!("{decision}\n{}", output::facts(12, facts))
 }
 
 pub(super) async fn check(check: &Check, remote: &ApiClient, screen: &Screen) -> CommandResult {
@@ -86,6 +109,7 @@ pub(super) async fn check(check: &Check, remote: &ApiClient, screen: &Screen) ->
         .await?;
     let checked: CheckAnswer = remote.parse(&text)?;
     screen.object(&text, &checked.code, || {
-        Ok(checked.descriptors.iter().map(line).collect())
+        let text = |status| lines(status, screen);
+        Ok(checked.descriptors.iter().map(text).collect())
     })
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::super::watch::WatchOption;
-use super::overrides::{self, Override};
+use super::overrides::Override;
 use super::target::entry;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
@@ -69,14 +69,27 @@ struct ConfiguredLimit {
     requests_per_unit: Option<u64>,
     unit: Option<String>,
     shadow_mode: bool,
-    r#use: Option<HitCounts>,
+    now: Option<Rates>,
+    usage: Option<Usage>,
+    #[serde(default)]
+    overrides: Vec<Override>,
 }
 
-/// Hits since the server started.
+/// Rates of about the last minute at the server.
 #[derive(Debug, Deserialize)]
-struct HitCounts {
-    hits: u64,
-    over_limit: u64,
+struct Rates {
+    hits_per_second: f64,
+    refused_per_second: f64,
+}
+
+/// What is used of the limit by its busiest key.
+#[derive(Debug, Deserialize)]
+struct Usage {
+    used: u64,
+    of: u64,
+    values: u64,
+    #[serde(default)]
+    entries: Vec<(String, String)>,
 }
 
 pub(super) async fn list(
@@ -99,15 +112,8 @@ pub(super) async fn list(
 async fn show(address: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let text = remote.get(address).await?;
     let level: Level = remote.parse(&text)?;
-    let overrides = if screen.is_table() {
-        overrides::read(remote).await?
-    } else {
-        Vec::new()
-    };
     let names = level.rules().join("\n");
-    screen.object(&text, &names, || {
-        Ok(Tree::new(&overrides, screen).text(&level))
-    })
+    screen.object(&text, &names, || Ok(Tree::new(screen).text(&level)))
 }
 
 impl Level {
@@ -134,16 +140,22 @@ impl Level {
 /// The tree as a table: a row for each domain and descriptor.
 struct Tree<'a> {
     table: Table,
-    overrides: &'a [Override],
     screen: &'a Screen,
     now: Moment,
 }
 
 impl<'a> Tree<'a> {
-    fn new(overrides: &'a [Override], screen: &'a Screen) -> Self {
+    fn new(screen: &'a Screen) -> Self {
         Self {
-            table: Table::new(&["LIMIT", "RATE", "HITS", "REFUSED", "STATE", "DEFINED IN"]),
-            overrides,
+            table: Table::new(&[
+                "LIMIT",
+                "RATE",
+                "USED NOW",
+                "HITS/S",
+                "REFUSED/S",
+                "STATE",
+                "DEFINED IN",
+            ]),
             screen,
             now: Moment::now(),
         }
@@ -169,7 +181,7 @@ impl<'a> Tree<'a> {
 
     fn add_domain(&mut self, domain: &Domain) {
         let limits = counted(domain.limits, "limit");
-        self.add_row(&domain.name, [&limits, "", "", "", ""]);
+        self.add_row(&domain.name, [&limits, "", "", "", "", ""]);
         match &domain.descriptors {
             Some(descriptors) => self.add_level(descriptors, 1),
             None => self.table.add_note(&format!(
@@ -197,38 +209,33 @@ impl<'a> Tree<'a> {
             None => descriptor.file.clone(),
         };
         let Some(limit) = &descriptor.limit else {
-            return self.add_row(&name, ["", "", "", "", &place]);
+            return self.add_row(&name, ["", "", "", "", "", &place]);
         };
-        let count = |of: fn(&HitCounts) -> u64| {
-            let count = limit.r#use.as_ref().map(of);
-            count.map(|count| count.to_string()).unwrap_or_default()
-        };
-        let state = self.state(limit);
-        let (hits, refused) = (count(|uses| uses.hits), count(|uses| uses.over_limit));
-        self.add_row(&name, [&limit.rate(), &hits, &refused, &state, &place]);
+        let rate_of = |of: fn(&Rates) -> f64| limit.now.as_ref().map(of).map(significant);
+        let hits = rate_of(|now| now.hits_per_second).unwrap_or_default();
+        let refused = rate_of(|now| now.refused_per_second).unwrap_or_default();
+        let used = limit.used();
+        let state = limit.state();
+        let rate = limit.rate();
+        self.add_row(&name, [&rate, &used, &hits, &refused, &state, &place]);
+        let mut notes: Vec<String> = limit
+            .overrides
+            .iter()
+            .map(|item| item.state(self.screen, self.now))
+            .collect();
         if descriptor.descriptors.is_empty() && descriptor.limits_below > 0 {
-            let below = counted(descriptor.limits_below, "limit");
-            self.table.add_note(&format!("{below} below it"));
+            notes.push(format!(
+                "{} below it",
+                counted(descriptor.limits_below, "limit")
+            ));
         }
+        self.table.add_note(&notes.join("\n"));
     }
 
-    fn add_row(&mut self, name: &str, others: [&str; 5]) {
+    fn add_row(&mut self, name: &str, others: [&str; 6]) {
         let mut row = vec![Cell::short(name)];
         row.extend(others.map(Cell::from));
         self.table.add_row(row);
-    }
-
-    /// Whether an operator has paused or scaled the limit, and until when.
-    fn state(&self, limit: &ConfiguredLimit) -> String {
-        let of_limit = |item: &&Override| item.is_of_rule(&limit.rule);
-        let shadow = limit.shadow_mode.then(|| "shadow mode".to_owned());
-        let overrides = self.overrides.iter().filter(of_limit);
-        let texts = overrides.map(|item| item.state(self.screen, self.now));
-        shadow
-            .into_iter()
-            .chain(texts)
-            .collect::<Vec<_>>()
-            .join(", ")
     }
 }
 
@@ -239,5 +246,44 @@ impl ConfiguredLimit {
             (Some(requests), Some(unit)) => format!("{requests} per {unit}"),
             _ => "unlimited".to_owned(),
         }
+    }
+
+    /// Its state in a word or two. Who paused it, and why, is a note.
+    fn state(&self) -> String {
+        let is_full = self
+            .usage
+            .as_ref()
+            .is_some_and(|usage| usage.used >= usage.of);
+        let words = [
+            self.shadow_mode.then_some("shadow mode"),
+            is_full.then_some("full"),
+        ];
+        let effects = self.overrides.iter().map(Override::word);
+        let words: Vec<&str> = words.into_iter().flatten().chain(effects).collect();
+        words.join(", ")
+    }
+
+    /// What its busiest key has used, such as `47 of 60  user=ada, of 3 keys`. Refused hits count,
+    /// too, but a limit is never more than full.
+    fn used(&self) -> String {
+        let Some(usage) = &self.usage else {
+            return String::new();
+        };
+        let used = usage.used.min(usage.of);
+        let key = match (usage.values, usage.entries.last()) {
+            (2.., Some((key, value))) => format!("  {key}={value}, of {} keys", usage.values),
+            _ => String::new(),
+        };
+        format!("{used} of {}{key}", usage.of)
+    }
+}
+
+/// A rate with three digits at most, such as `35`, `9.4` or `0.02`.
+pub(super) fn significant(rate: f64) -> String {
+    match rate {
+        0.0 => "0".to_owned(),
+        10.0.. => format!("{rate:.0}"),
+        1.0.. => format!("{rate:.1}"),
+        _ => format!("{rate:.2}"),
     }
 }

@@ -86,6 +86,11 @@ pub(super) struct Override {
 }
 
 impl Override {
+    /// The effect in one word, such as `paused`.
+    pub(super) fn word(&self) -> &str {
+        &self.effect
+    }
+
     /// The effect in words, such as `scaled by 0.5`.
     fn effect(&self) -> String {
         match self.scale {
@@ -109,19 +114,19 @@ impl Override {
         }
     }
 
-    /// Whether it is of all keys of this limit.
-    pub(super) fn is_of_rule(&self, rule: &str) -> bool {
-        self.rule.as_deref() == Some(rule)
-    }
-
-    /// The state of what it overrides, such as `paused by ops, ends in 12m`.
+    /// The state of what it overrides, such as `paused by ops, ends in 12m: they are down`.
     pub(super) fn state(&self, screen: &Screen, now: Moment) -> String {
-        let effect = self.effect();
-        let by = &self.by;
-        match self.until {
-            Some(until) => format!("{effect} by {by}, ends {}", screen.moment(until, now)),
-            None => format!("{effect} by {by} until resumed"),
-        }
+        let key = match &self.rule {
+            Some(_) => String::new(),
+            None => format!("{}: ", entries_text(&self.entries)),
+        };
+        let ends = match self.until {
+            Some(until) => format!(", ends {}", screen.moment(until, now)),
+            None => " until resumed".to_owned(),
+        };
+        let gap = if self.reason.is_empty() { "" } else { ": " };
+        let Self { by, reason, .. } = self;
+        format!("{key}{} by {by}{ends}{gap}{reason}", self.effect())
     }
 
     /// The override in one line.
@@ -177,12 +182,6 @@ impl ListItem for Override {
         }
         table.text(screen)
     }
-}
-
-/// Reads all overrides that this version understands.
-pub(super) async fn read(remote: &ApiClient) -> CommandResult<Vec<Override>> {
-    let OverrideList { items, .. } = remote.get_json(PATH).await?;
-    items.iter().map(|item| remote.parse(item.get())).collect()
 }
 
 pub(super) async fn list(remote: &ApiClient, screen: &Screen) -> CommandResult {

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::list::significant;
 use crate::client::api_client::ApiClient;
 use crate::client::model::entries_text;
 use crate::output::Screen;
@@ -22,6 +23,8 @@ struct TopKey {
     domain: String,
     entries: Vec<(String, String)>,
     hits: u64,
+    hits_per_second: Option<f64>,
+    rule: Option<String>,
     #[serde(default = "estimated")]
     is_estimate: bool,
 }
@@ -62,7 +65,7 @@ impl TopAnswer {
     }
 
     fn keys_table(&self) -> Table {
-        let mut table = Table::new(&["HITS", "DOMAIN", "KEY"]);
+        let mut table = Table::new(&["HITS", "HITS/S", "DOMAIN", "KEY", "LIMIT"]);
         for key in &self.keys {
             let hits = if key.is_estimate {
                 format!("about {}", key.hits)
@@ -71,8 +74,13 @@ impl TopAnswer {
             };
             table.add_row(vec![
                 hits.into(),
+                key.hits_per_second
+                    .map(significant)
+                    .unwrap_or_default()
+                    .into(),
                 Cell::from(&key.domain),
                 Cell::from(entries_text(&key.entries)),
+                key.rule.as_deref().unwrap_or_default().into(),
             ]);
         }
         table

@@ -4,6 +4,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::super::watch::WatchOption;
+use super::overrides::Override;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
 use crate::client::complete;
@@ -48,6 +49,7 @@ struct RateUse {
 struct ExhaustedLimit {
     index: usize,
     until: Moment,
+    paused: Option<Override>,
 }
 
 #[derive(Debug, Args)]
@@ -92,13 +94,7 @@ impl ListItem for LimitedJobs {
     fn text(items: &[Self], screen: &Screen) -> String {
         let now = Moment::now();
         let mut table = Table::new(&[
-            "QUEUE",
-            "HANDLER",
-            "WAITING",
-            "OLDEST",
-            "LIMIT",
-            "USED",
-            "FULL UNTIL",
+            "QUEUE", "HANDLER", "WAITING", "OLDEST", "LIMIT", "USED", "STATE",
         ]);
         for key in items {
             let oldest = key
@@ -115,14 +111,21 @@ impl ListItem for LimitedJobs {
                     first(&oldest),
                     Cell::from(in_use.limit.to_string()),
                     Cell::from(in_use.used()),
-                    Cell::from(
-                        full.map(|full| screen.moment(full.until, now))
-                            .unwrap_or_default(),
-                    ),
+                    Cell::from(full.map(|full| full.state(screen, now)).unwrap_or_default()),
                 ]);
             }
         }
         table.text(screen)
+    }
+}
+
+impl ExhaustedLimit {
+    /// Why jobs wait, and until when, such as `full, free in 27s`.
+    fn state(&self, screen: &Screen, now: Moment) -> String {
+        match &self.paused {
+            Some(paused) => paused.state(screen, now),
+            None => format!("full, free {}", screen.moment(self.until, now)),
+        }
     }
 }
 

@@ -210,6 +210,9 @@ impl ListItem for WorkflowSummary {
                 row.extend([short(now.since(item.created_at)).into(), duration.into()]);
             }
             table.add_row(row);
+            if let Some(failure) = &item.error {
+                table.add_note(&format!("{}: {}", failure.job, failure.error));
+            }
         }
         table.text(screen)
     }

@@ -278,19 +278,20 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
     let mut errors = errors.iter();
     for job in jobs {
         let error = (job.state == "failed").then(|| errors.next()).flatten();
-        let why = job.why_not_running.as_ref().map(|why| &why.text);
-        let why = why.or(error).map_or("", String::as_str);
+        let listed = job.error.as_ref().map(ToString::to_string);
+        let why = job.why_not_running.as_ref().map(|why| why.text.clone());
+        let why = why.or(error.cloned()).or(listed).unwrap_or_default();
         if screen.is_wide() {
-            table.add_row(wide_row(job, why, now));
+            table.add_row(wide_row(job, &why, now));
         } else {
             table.add_row(vec![
                 Cell::from(&job.name),
-                Cell::of_state(&job.state, &job.state),
+                Cell::of_state(job.word(), job.word()),
                 attempt(job).into(),
                 job.worker.clone().unwrap_or_default().into(),
                 job.duration(now).map(short).unwrap_or_default().into(),
             ]);
-            table.add_note(why);
+            table.add_note(&why);
         }
     }
     table
@@ -300,7 +301,7 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Scree
 fn wide_row(job: &Job, why: &str, now: Moment) -> Vec<Cell> {
     vec![
         Cell::from(&job.name),
-        Cell::of_state(&job.state, &job.state),
+        Cell::of_state(job.word(), job.word()),
         Cell::from(&job.handler),
         Cell::from(&job.queue),
         attempt(job).into(),

@@ -181,7 +181,7 @@ fn values_are_completed_and_files_only_where_files_are_meant() {
     );
     assert_eq!(
         completed(&flows, &["tidegate", "job", "list", "--state", "r"]),
-        ["ready", "running"]
+        ["retrying", "ready", "running"]
     );
     assert_eq!(
         completed(&flows, &["tidegate", "workflow", "list", "-o", "y"]),

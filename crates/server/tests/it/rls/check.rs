@@ -253,7 +253,7 @@ flow.yaml:6:13: error: there is no job 'c'
     check(
         "flow.json",
         "{\"name\": \"w\",\n \"jobs\": [{\"nme\": \"a\", \"handler\": \"h\"}]}",
-        "flow.json:2:12: error: unknown field `nme`",
+        "flow.json:2:12: error: unknown field `nme`; did you mean `name`?",
     );
 }
 

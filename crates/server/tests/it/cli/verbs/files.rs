@@ -36,7 +36,7 @@ fn a_file_that_is_no_definition_is_refused_with_line_and_column() {
 #[test]
 fn a_bad_definition_is_refused_with_file_line_and_path() {
     let unknown = "{\"name\": \"x\", \"jobs\": [\n{\"name\": \"a\", \"handlr\": \"h\"}]}";
-    let field = "a.json:2:15: unknown field `handlr`, expected one of";
+    let field = "a.json:2:15: unknown field `handlr`; did you mean `handler`?";
     check("a.json", unknown, &[field, "path: jobs[0].handlr"]);
     let parent = "name: x\njobs:\n  - name: a\n    handler: h\n    after: [b]\n";
     let parts = [
