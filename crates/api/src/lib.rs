@@ -29,7 +29,7 @@ use axum::http::{HeaderValue, Method, Request, header};
 use axum::response::Response;
 use tidegate_workflow::Engine;
 
-pub use http::auth::Access;
+pub use http::auth::{Access, Scope};
 pub use http::duration_text;
 use http::query::Query;
 pub use http::quota::Peer;

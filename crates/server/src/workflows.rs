@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_api::{Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, ServerHooks};
+use tidegate_api::{Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, Scope, ServerHooks};
 use tidegate_ratelimit::Limiter;
 use tidegate_workflow::{Engine, ServerDescription, Timestamp};
 use tokio::net::TcpListener;
@@ -187,7 +187,13 @@ impl WorkflowThread {
             self.activity.clone(),
             self.server_hooks(clock.clone()),
         );
-        let first_attempt = self.first_attempt.take();
+        let mut first_attempt = self.first_attempt.take();
+        if self.settings.scope == Scope::LimitsReadOnly
+            && let Some(first_attempt) = first_attempt.take()
+        {
+            // The receiver may have been dropped after its timeout.
+            let _ = first_attempt.send(());
+        }
         let context = OpenContext {
             settings: &self.settings,
             counters: self.context.limits.counters.clone(),
@@ -198,6 +204,10 @@ impl WorkflowThread {
         let opener = Opener::new(context, first_attempt, clock.clone());
         let mut engine = None;
         let work = async {
+            if self.settings.scope == Scope::LimitsReadOnly {
+                // Without a store, nothing is to be opened or driven.
+                return std::future::pending().await;
+            }
             let opened = opener.open(&runtimes).await;
             engine = Some(opened.clone());
             Box::pin(self.drive(opened, clock.clone(), &api)).await
@@ -311,6 +321,7 @@ impl WorkflowThread {
         Access {
             tokens: settings.tokens.as_ref().map(|file| file.tokens.clone()),
             anonymous: settings.anonymous,
+            scope: settings.scope,
             max_body: settings.max_body,
             max_streams: settings.max_streams,
         }

@@ -7,13 +7,23 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use percent_encoding::percent_decode_str;
 
 use super::problem::{Code, Problem};
-use super::route::Route;
+use super::route::{Route, StoreRequirement};
 use super::tokens::{Role, Tokens};
 
 /// Cookie in which a browser keeps its token.
 pub(crate) const TOKEN_COOKIE: &str = "tidegate";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE_HEADER: &str = "tidegate-page";
+
+/// What a server offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Limits and workflows.
+    #[default]
+    Full,
+    /// The limits, which can only be read. There is no store of workflows.
+    LimitsReadOnly,
+}
 
 /// Rules for access to the API, and limits for one request.
 #[derive(Debug, Clone)]
@@ -22,6 +32,8 @@ pub struct Access {
     pub tokens: Option<Tokens>,
     /// Whether to serve clients of any address without tokens.
     pub anonymous: bool,
+    /// What the server offers.
+    pub scope: Scope,
     /// Largest body, in bytes.
     pub max_body: usize,
     /// Most event streams at a time. One caller has at most a quarter of them.
@@ -37,6 +49,9 @@ pub(crate) fn check(
     let Some(needed) = route.role else {
         return Ok(None);
     };
+    if access.scope == Scope::LimitsReadOnly {
+        check_limits_only(route, needed)?;
+    }
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else {
         return Ok(None);
@@ -52,6 +67,22 @@ pub(crate) fn check(
         Some((role, name)) if role < needed => Err(forbidden(&name, role, needed)),
         Some((_, name)) => Ok(Some(name)),
     }
+}
+
+/// Refuses calls about workflows and calls that change something.
+fn check_limits_only(route: &Route, needed: Role) -> Result<(), Problem> {
+    let off = "this server shows limits only (TIDEGATE_STORE_URL=off)";
+    if route.needs == StoreRequirement::Engine {
+        return Err(Problem::new(
+            Code::NotFound,
+            format!("{off}: it has no workflows"),
+        ));
+    }
+    if needed > Role::Read {
+        let detail = format!("{off}, and changes none of them");
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
 }
 
 fn forbidden(name: &str, role: Role, needed: Role) -> Problem {

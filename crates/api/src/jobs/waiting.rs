@@ -103,6 +103,7 @@ mod tests {
         let access = Access {
             tokens: None,
             anonymous: true,
+            scope: crate::http::auth::Scope::Full,
             max_body: 0,
             max_streams: 0,
         };

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use crate::http::auth::Scope;
 use crate::http::json;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
@@ -47,6 +48,8 @@ pub(crate) struct ServerStatus {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = WorkflowStatus))]
 struct WorkflowReadiness {
+    /// False where the server has no workflows and shows limits only (`TIDEGATE_STORE_URL=off`).
+    enabled: bool,
     /// Whether `/readyz` says ready.
     ready: bool,
     /// Whether the store is open. False: it cannot be opened, or no call has needed it so far.
@@ -286,6 +289,7 @@ async fn workflow_readiness(api: &AppState, ready: bool) -> WorkflowReadiness {
         Availability::Up
     };
     let shown = WorkflowReadiness {
+        enabled: api.access.scope == Scope::Full,
         ready,
         open: matches!(state, StoreState::Open),
         reason: match state {

@@ -61,6 +61,7 @@ impl Flows {
         let access = Access {
             tokens: None,
             anonymous: false,
+            scope: tidegate_api::Scope::Full,
             max_body: MAX_BODY,
             max_streams: 16,
         };

@@ -19,6 +19,8 @@ struct ServerStatus {
 
 #[derive(Debug, Deserialize)]
 struct WorkflowStatus {
+    #[serde(default = "enabled")]
+    enabled: bool,
     ready: bool,
     open: bool,
     reason: Option<String>,
@@ -31,6 +33,11 @@ struct WorkflowStatus {
     risks: Vec<String>,
     #[serde(default)]
     servers: Vec<serde::de::IgnoredAny>,
+}
+
+/// The default of `enabled`: a server that does not send it has workflows.
+fn enabled() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,6 +163,7 @@ impl WorkflowStatus {
     fn lines(&self) -> Vec<(&'static str, Option<String>)> {
         let store = match (&self.reason, self.open) {
             (Some(reason), _) => format!("cannot be opened: {reason}"),
+            (None, false) if !self.enabled => "off: this server shows limits only".to_owned(),
             (None, false) => "not used yet".to_owned(),
             (None, true) => format!(
                 "{}; reads: {}, writes: {}",

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use tidegate_api::Scope;
 use tidegate_workflow::{
     Engine, EngineError, EngineOptions, Filter, Member, PartialResult, SqliteOptions, SqliteStore,
     Status, Store as Opened, StoreError,
@@ -193,10 +194,15 @@ pub(super) fn workflow_settings(settings: &Settings) -> CommandResult<&WorkflowS
     settings.workflows.as_ref().ok_or_else(none)
 }
 
-/// Refuses a store in memory, which only its own server can open.
+/// Refuses a store in memory, which only its own server can open, and one that is off.
 pub(super) fn refuse_memory(settings: &WorkflowSettings) -> CommandResult<()> {
     let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
                   list` asks the server";
+    if settings.scope == Scope::LimitsReadOnly {
+        return Err(Failure::usage(
+            "TIDEGATE_STORE_URL=off: there is no store of workflows",
+        ));
+    }
     if settings.in_process {
         Err(Failure::usage(reason))
     } else {

@@ -21,10 +21,12 @@ pub enum Program {
 }
 
 /// Defaults of the reference that differ from those of Tidegate.
-const DEFAULTS: [(&str, &str); 3] = [
+const DEFAULTS: [(&str, &str); 4] = [
     ("USE_STATSD", "true"),
     ("RUNTIME_ROOT", "/srv/runtime_data/current"),
     ("TIDEGATE_HTTP_ADDR", ""),
+    // Given an address, the API shows the limits, and stores nothing in the Redis of the counters.
+    ("TIDEGATE_STORE_URL", "off"),
 ];
 /// Defaults of the reference for the Redis of the counters.
 const REDIS: &str = "/var/run/nutcracker/ratelimit.sock";
@@ -113,7 +115,7 @@ mod tests {
         };
         assert_eq!(complete(Program::Tidegate, &[]), "");
         let all = format!(
-            "REDIS_URL={REDIS} RUNTIME_ROOT=/srv/runtime_data/current TIDEGATE_HTTP_ADDR= USE_STATSD=true"
+            "REDIS_URL={REDIS} RUNTIME_ROOT=/srv/runtime_data/current TIDEGATE_HTTP_ADDR= TIDEGATE_STORE_URL=off USE_STATSD=true"
         );
         assert_eq!(complete(Program::Ratelimit, &[]), all);
         let given = [
@@ -124,7 +126,7 @@ mod tests {
         ];
         assert_eq!(
             complete(Program::Ratelimit, &given),
-            "REDIS_URL=a:1 RUNTIME_ROOT=/r TIDEGATE_HTTP_ADDR=b:1 USE_STATSD=false"
+            "REDIS_URL=a:1 RUNTIME_ROOT=/r TIDEGATE_HTTP_ADDR=b:1 TIDEGATE_STORE_URL=off USE_STATSD=false"
         );
         assert!(
             complete(Program::Ratelimit, &[("REDIS_PERSECOND", "true")]).contains(REDIS_PER_SECOND)

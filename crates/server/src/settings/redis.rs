@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use tidegate_api::Scope;
 use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism, Servers};
 
 use super::memcache;
@@ -171,6 +172,8 @@ const MAX_CREDENTIALS_BYTES: u64 = 64 * 1024;
 const FILE: &str = "file";
 /// Value that stands for a store in the memory of this process.
 const MEMORY: &str = "memory";
+/// Value of the variable for no workflows.
+const OFF: &str = "off";
 
 pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
     let second = values.boolean("REDIS_PERSECOND") && !memcache::is_wanted(values);
@@ -203,6 +206,15 @@ pub(super) fn is_memory(values: &Values) -> bool {
     values.text(STORE.url) == MEMORY
 }
 
+/// What the API offers: with the store `off`, limits alone.
+pub(super) fn scope(values: &Values) -> Scope {
+    if values.text(STORE.url) == OFF {
+        Scope::LimitsReadOnly
+    } else {
+        Scope::Full
+    }
+}
+
 /// The Redis of the workflows, which is that of the counters unless workflows have their own. None
 /// if workflows are in a file or in memory.
 ///
@@ -225,7 +237,7 @@ fn store_server(
 ) -> Option<RedisServer> {
     let given = values.given.contains(STORE.url);
     let url = values.text(STORE.url);
-    if given && url != FILE && url != MEMORY {
+    if given && ![FILE, MEMORY, OFF].contains(&url.as_str()) {
         return server(values, &STORE, cores);
     }
     let names = [

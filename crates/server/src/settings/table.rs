@@ -147,7 +147,7 @@ sections! {
     "Workflows" {
         /// Address and port of the HTTP API under `/v1`. Port 0: the system chooses. Empty: no API and no workflows. If the default is taken, the server warns, and waits for it. An address given here is shared with a draining process if workflows are in Redis; otherwise a taken address ends the start.
         TIDEGATE_HTTP_ADDR: Text, "127.0.0.1:7070";
-        /// Redis of the workflows, written as REDIS_URL, or `file` for a file in TIDEGATE_DATA_DIR, or `memory` for this process, which loses them at its end ([python.md](python.md#tests)). Set it if the Redis of the counters is not durable.
+        /// Redis of the workflows, written as REDIS_URL, `file` for a file in TIDEGATE_DATA_DIR, `memory` for this process, which loses them at its end ([python.md](python.md#tests)), or `off`: no workflows, and the API and the page show limits without changing them. Started as `ratelimit`, the default is `off`. Set it if the Redis of the counters is not durable.
         TIDEGATE_STORE_URL: Url, "".unset("the Redis of REDIS_URL, else `file`");
         /// A clock that tests move, for workflows and counters ([python.md](python.md#tests)). A mistake unless both are in memory and TIDEGATE_HTTP_ADDR is an address of this machine alone.
         TIDEGATE_TEST_CLOCK: Boolean, "false";

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_api::Tokens;
+use tidegate_api::{Scope, Tokens};
 use tidegate_workflow::{RetentionDefaults, SqliteOptions};
 
 use super::listen::{Endpoint, host_and_port, tls};
@@ -35,6 +35,8 @@ pub struct WorkflowSettings {
     pub redis: Option<RedisServer>,
     /// Whether workflows are stored in this process, and end with it: for tests.
     pub in_process: bool,
+    /// What the API offers. Without a store, it is the limits alone.
+    pub scope: Scope,
     /// Whether tests control the clock. Requires workflows and counters in this process, and a
     /// loopback address.
     pub test_clock: bool,
@@ -83,6 +85,7 @@ pub(super) fn build(
     let tls = tls::api(values);
     let redis = redis::store(values, counters, threads);
     let in_process = redis::is_memory(values);
+    let scope = redis::scope(values);
     let prefix = prefix(values);
     let partitions = partitions(values, redis.is_some());
     let replicas = replicas(values);
@@ -108,6 +111,7 @@ pub(super) fn build(
         tls,
         redis,
         in_process,
+        scope,
         test_clock,
         prefix,
         data_dir: values.text("TIDEGATE_DATA_DIR").into(),

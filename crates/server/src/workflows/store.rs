@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::{Api, ApiMetrics};
+use tidegate_api::{Api, ApiMetrics, Scope};
 use tidegate_pipeline::{Client, Config, Parallelism};
 use tidegate_workflow::{
     Durability, Engine, EngineOptions, EngineThread, RedisOptions, RedisStore, SqliteOptions,
@@ -184,6 +184,7 @@ const MEMORY_TEXT: &str = "memory of this process, lost when it ends";
 /// Location of the workflows for people, without credentials.
 pub(crate) fn location_text(settings: &Settings) -> String {
     match &settings.redis {
+        _ if settings.scope == Scope::LimitsReadOnly => "off; the page shows limits".to_owned(),
         None if settings.test_clock => format!("{MEMORY_TEXT}; tests move its clock"),
         None if settings.in_process => MEMORY_TEXT.to_owned(),
         // The default prefix is not shown.

@@ -2,6 +2,7 @@
 
 mod config_check;
 mod deployments;
+mod limits_page;
 mod migration;
 mod programs;
 
