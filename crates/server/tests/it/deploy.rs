@@ -1,5 +1,6 @@
 //! What is in deploy/ is accepted by the programs that it is for, and fits this server.
 
+mod compose;
 mod container;
 mod examples;
 mod install;
