@@ -4,6 +4,7 @@ mod documents;
 mod filters;
 mod follow;
 mod forms;
+mod golden;
 mod hostile;
 mod log;
 mod outcomes;
