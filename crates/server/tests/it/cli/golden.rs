@@ -135,6 +135,10 @@ fn session(columns: u16) -> String {
     text
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever runs the test says whether to write the files"
+)]
 fn check(columns: u16) {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join(format!("tests/it/cli/golden/{columns}.txt"));
