@@ -19,7 +19,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_api::{Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, ServerHooks};
+use tidegate_api::{
+    Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, ServerHooks, StoreLocations,
+};
 use tidegate_ratelimit::Limiter;
 use tidegate_workflow::{Engine, ServerDescription, Timestamp};
 use tokio::net::TcpListener;
@@ -74,6 +76,8 @@ pub(crate) struct ServerContext {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) supervisor: Supervisor,
     pub(crate) limits: WorkflowLimits,
+    /// Location of the counters, without credentials.
+    pub(crate) counter_store: String,
     /// None if traces are off.
     pub(crate) traces: Option<Traces>,
 }
@@ -329,9 +333,11 @@ impl WorkflowThread {
             metrics,
             supervisor,
             limits,
+            counter_store,
             ..
         } = &self.context;
         let test_clock = clock.clone();
+        let draining = health.clone();
         let health = health.clone();
         let counting = metrics.clone();
         let totals = metrics.clone();
@@ -345,6 +351,11 @@ impl WorkflowThread {
                 .test_clock
                 .then_some(Arc::new(move |by| test_clock.advance(by))),
             serving: Arc::new(move || health.serving()),
+            drains_until: Arc::new(move || draining.drains_until()),
+            stores: Arc::new(StoreLocations {
+                counters: counter_store.clone(),
+                workflows: store::location_text(&self.settings),
+            }),
             counter_store_health: Arc::new(move || counting.store_availability()),
             totals: Arc::new(move || totals.totals()),
             history: self.history.clone(),

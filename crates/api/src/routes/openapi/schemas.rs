@@ -86,7 +86,7 @@ fn answers() -> Schemas {
     add::<crate::status::overview::Overview>(&mut schemas);
     add::<crate::events::live::OfEvent>(&mut schemas);
     add::<crate::status::readiness::Version>(&mut schemas);
-    add::<crate::status::readiness::ServerStatus>(&mut schemas);
+    add::<crate::status::readiness::ServerStatus<'_>>(&mut schemas);
     schemas
 }
 
