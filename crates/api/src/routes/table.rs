@@ -22,7 +22,7 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::status::{overview, readiness, test_clock};
 use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;
-use crate::workflows::{act, bulk, create, graph, list, show};
+use crate::workflows::{act, bulk, create, failures, graph, list, show};
 use crate::{events, workers};
 
 const READ: Option<Role> = Some(Role::Read);
@@ -66,6 +66,12 @@ routes! {
         READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
         [InvalidCursor]
         => list::count;
+    /// List failures by handler and kind of error.
+    ///
+    /// It looks at the failed workflows that were created last, at most 1,000. Each counts once, by
+    /// the job that failed first.
+    ListFailures: GET "/v1/failures" () -> Json("Failures"),
+        READ, Engine, [RANGE], [] => failures::show;
     /// Do the same to many workflows.
     ActOnWorkflows: POST "/v1/workflows:bulk" ("Bulk") -> Json("BulkResult"),
         ADMIN, Engine, [], [InvalidCursor] => bulk::bulk;

@@ -19,6 +19,8 @@ use super::config_status::LimitUse;
 use super::metrics::{ApiMetrics, CountedEvent, WorkflowCounts};
 
 use crate::http::lock;
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 
 /// Time between two calls of [`History::record_point`].
 pub const STEP: Duration = Duration::from_secs(1);
@@ -57,7 +59,7 @@ const PERCENTILES: [f64; 2] = [0.5, 0.99];
 const PERCENTILE_INDICES: Range<usize> = RATE_COUNT..RATE_COUNT + PERCENTILES.len();
 const GAUGE_COUNT: usize = 4;
 
-/// Ranges of the overview.
+/// Ranges of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HistoryRange {
     FiveMinutes,
@@ -70,9 +72,29 @@ impl HistoryRange {
     pub(crate) const WORDS: [&str; 4] = ["5m", "15m", "1h", "24h"];
     const ALL: [Self; 4] = [Self::FiveMinutes, Self::QuarterHour, Self::Hour, Self::Day];
 
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         let index = Self::WORDS.iter().position(|known| *known == word)?;
         Some(Self::ALL[index])
+    }
+
+    /// Takes the parameter `range` of a query: an hour if it is left out.
+    pub(crate) fn from_query(query: &mut Query) -> Result<Self, Problem> {
+        let Some(word) = query.remove("range") else {
+            return Ok(Self::Hour);
+        };
+        Self::from_word(&word).ok_or_else(|| {
+            let words = Self::WORDS.join(", ");
+            Problem::field("range", format!("expected one of {words}"))
+        })
+    }
+
+    pub(crate) fn span(self) -> Duration {
+        match self {
+            Self::FiveMinutes => 5 * MINUTE,
+            Self::QuarterHour => 15 * MINUTE,
+            Self::Hour => HOUR,
+            Self::Day => DAY,
+        }
     }
 }
 
@@ -272,12 +294,12 @@ impl History {
     /// Returns the points of a range.
     pub(crate) fn series(&self, range: HistoryRange) -> HistorySeries {
         let state = self.lock();
-        match range {
-            HistoryRange::FiveMinutes => state.seconds.series(5 * MINUTE),
-            HistoryRange::QuarterHour => state.ten_seconds.series(15 * MINUTE),
-            HistoryRange::Hour => state.ten_seconds.series(HOUR),
-            HistoryRange::Day => state.minutes.series(DAY),
-        }
+        let ring = match range {
+            HistoryRange::FiveMinutes => &state.seconds,
+            HistoryRange::QuarterHour | HistoryRange::Hour => &state.ten_seconds,
+            HistoryRange::Day => &state.minutes,
+        };
+        ring.series(range.span())
     }
 
     /// Returns the sample of the last second or a little more.

@@ -16,7 +16,7 @@ use crate::views::workflow;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
 use crate::workers::queues::{QueuePage, QueuePaused};
 use crate::workers::{WorkerDraining, WorkerPage, policies};
-use crate::workflows::{act, bulk, create, definition, layout, list, warnings};
+use crate::workflows::{act, bulk, create, definition, failures, layout, list, warnings};
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
@@ -55,6 +55,7 @@ fn answers() -> Schemas {
     add::<workflow::Workflow<'_>>(&mut schemas);
     add::<list::WorkflowPage<'_>>(&mut schemas);
     add::<list::CountAnswer>(&mut schemas);
+    add::<failures::Failures>(&mut schemas);
     add::<create::CreatedBody<'_>>(&mut schemas);
     add::<create::BatchAnswer<'_>>(&mut schemas);
     add::<act::ActionAnswer>(&mut schemas);
