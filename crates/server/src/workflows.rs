@@ -394,9 +394,10 @@ async fn record_history(history: Arc<History>, activity: Arc<ApiMetrics>, metric
     }
 }
 
-/// Records the counts of limits for their rates, until the future is dropped.
+/// Records the counts of limits for their rates, and refusals, until the future is dropped.
 async fn record_limits(history: Arc<History>, limiter: Limiter, metrics: Arc<Metrics>) {
     loop {
+        history.record_refusals(&limiter, edge_clock::now());
         // It is held until the counts were read, so that no other limits get its slots.
         let wait = if let Some(configuration) = limiter.configuration() {
             history.record_limits(&configuration, |slots| metrics.uses(slots));

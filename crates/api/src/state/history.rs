@@ -2,18 +2,20 @@
 
 pub(crate) mod limit_rates;
 pub(crate) mod percentile;
+pub(crate) mod refused_keys;
 mod ring;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tidegate_ratelimit::Configuration;
+use tidegate_ratelimit::{Configuration, Limiter};
 use tidegate_workflow::{Status, Timestamp};
 
 pub use self::limit_rates::LIMIT_RATES_STEP;
 use self::limit_rates::{LimitRate, LimitRates};
 use self::percentile::LatencyHistogram;
+use self::refused_keys::{RefusedInRange, RefusedKeys, Steps};
 use self::ring::{HistorySeries, Ring};
 use super::config_status::LimitUse;
 use super::metrics::{ApiMetrics, CountedEvent, WorkflowCounts};
@@ -88,6 +90,17 @@ impl HistoryRange {
         })
     }
 
+    /// Steps of refusals, which are counted by minute.
+    pub(crate) fn refusal_steps(self) -> Steps {
+        let (minutes, count) = match self {
+            Self::FiveMinutes => (1, 5),
+            Self::QuarterHour => (1, 15),
+            Self::Hour => (3, 20),
+            Self::Day => (60, 24),
+        };
+        Steps { minutes, count }
+    }
+
     pub(crate) fn span(self) -> Duration {
         match self {
             Self::FiveMinutes => 5 * MINUTE,
@@ -153,6 +166,7 @@ impl HistoryPoint {
 pub struct History {
     state: Mutex<HistoryState>,
     limit_rates: LimitRates,
+    refused_keys: RefusedKeys,
 }
 
 /// All points take less than 160 KiB.
@@ -278,6 +292,22 @@ impl History {
         uses: impl Fn(&[u32]) -> Vec<LimitUse>,
     ) {
         self.limit_rates.record(configuration, uses, Instant::now());
+    }
+
+    /// Reads the refusals of the latest two minutes. It is called at least once a minute.
+    pub fn record_refusals(&self, limiter: &Limiter, now: tidegate_ratelimit::Timestamp) {
+        for minute in limiter.key_minutes(now) {
+            self.refused_keys.record(&minute);
+        }
+    }
+
+    /// Returns the keys that were refused in a range.
+    pub(crate) fn refused(
+        &self,
+        range: HistoryRange,
+        now: tidegate_ratelimit::Timestamp,
+    ) -> RefusedInRange {
+        self.refused_keys.in_range(range.refusal_steps(), now)
     }
 
     /// Returns the rates of the limits with these slots and current counts, where they are known.

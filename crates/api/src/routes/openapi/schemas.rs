@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
-use crate::limits::{check, configuration, overrides, top, waiting};
+use crate::limits::{check, configuration, overrides, refusals, top, waiting};
 use crate::page::session;
 use crate::state::feeds::frames::{JobEvent, RemovedEvent};
 use crate::status::test_clock;
@@ -80,6 +80,7 @@ fn answers() -> Schemas {
     add::<overrides::OverrideList<'_>>(&mut schemas);
     add::<check::CheckAnswer<'_>>(&mut schemas);
     add::<top::TopKeysShown<'_>>(&mut schemas);
+    add::<refusals::RefusedKeysShown<'_>>(&mut schemas);
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<test_clock::TestClock>(&mut schemas);
@@ -234,10 +235,9 @@ fn describe_words(all: &mut Map<String, Value>) {
     );
     describe(&mut all["LimitAnswer"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
-    describe(
-        &mut all["LimitRefusal"]["properties"]["caller"],
-        &top::CALLERS,
-    );
+    for refusal in ["LimitRefusal", "RefusedKey"] {
+        describe(&mut all[refusal]["properties"]["caller"], &top::CALLERS);
+    }
     describe(
         &mut all["ConfigurationLoad"]["properties"]["source"],
         &configuration::SOURCES,
