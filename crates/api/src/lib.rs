@@ -49,7 +49,7 @@ pub use state::metrics::{
 };
 pub use state::probe_cache::Availability;
 pub use state::rate_limits::RateLimits;
-pub use state::server_hooks::ServerHooks;
+pub use state::server_hooks::{ServerHooks, StoreLocations};
 use state::store_gate::StoreState;
 pub use state::traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
 pub use workflows::definition::DefinitionMistake;

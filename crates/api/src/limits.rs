@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod configuration;
 pub(crate) mod overrides;
+pub(crate) mod refusals;
 pub(crate) mod top;
 pub(crate) mod waiting;
 

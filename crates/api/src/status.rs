@@ -2,4 +2,5 @@
 
 pub(crate) mod overview;
 pub(crate) mod readiness;
+mod server_state;
 pub(crate) mod test_clock;

@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod bulk;
 pub(crate) mod create;
 pub(crate) mod definition;
+pub(crate) mod failures;
 pub(crate) mod graph;
 pub(crate) mod layout;
 pub(crate) mod list;

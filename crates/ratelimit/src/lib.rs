@@ -71,8 +71,9 @@ pub use config::{
 };
 pub use limiter::{
     AcquireFacts, AcquireRequest, Acquired, Caller, Code, CurrentLimit, Error, Exhausted,
-    ExhaustedReason, Facts, LimitDelta, LimitHeaders, Limiter, LocalCacheStats, Options,
-    OverLimitKeys, Permits, Refusal, Remaining, Response, Sketch, Status, TopKey, Units, Usage,
+    ExhaustedReason, Facts, KeyMinute, LimitDelta, LimitHeaders, Limiter, LocalCacheStats, Options,
+    OverLimitKeys, Permits, Refusal, Refused, Remaining, Response, Sketch, Status, TopKey, Units,
+    Usage,
 };
 pub use model::{Descriptor, Entry, Override, Request, Timestamp, Unit};
 pub use overrides::{

@@ -26,7 +26,7 @@ pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
 pub use peek::Usage;
 pub use response::{Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status};
-pub use sketch::{Caller, Refusal, Sketch, TopKey};
+pub use sketch::{Caller, KeyMinute, Refusal, Refused, Sketch, TopKey};
 
 use applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
 use cores::{CacheLookups, Core, Cores};

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
 use self::runtime::ThreadRuntime;
+use crate::base::clock;
 use crate::base::sync::lock;
 use crate::supervise::health::Health;
 
@@ -193,7 +194,7 @@ impl Supervisor {
 
     /// Reports that a part has ended and is not started again.
     pub(crate) fn report_end(&self, ended: UnexpectedEnd) {
-        self.health.stopping();
+        self.health.stopping(clock::workflow_now());
         error!("{ended}; the server cannot go on without it and ends");
         self.ended
             .send_if_modified(|first| first.is_none() && first.replace(ended).is_none());

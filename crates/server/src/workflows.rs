@@ -19,7 +19,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_api::{Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, Scope, ServerHooks};
+use tidegate_api::{
+    Access, Api, ApiMetrics, History, LIMIT_RATES_STEP, STEP, Scope, ServerHooks, StoreLocations,
+};
 use tidegate_ratelimit::Limiter;
 use tidegate_workflow::{Engine, ServerDescription, Timestamp};
 use tokio::net::TcpListener;
@@ -74,6 +76,8 @@ pub(crate) struct ServerContext {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) supervisor: Supervisor,
     pub(crate) limits: WorkflowLimits,
+    /// Location of the counters, without credentials.
+    pub(crate) counter_store: String,
     /// None if traces are off.
     pub(crate) traces: Option<Traces>,
 }
@@ -340,9 +344,11 @@ impl WorkflowThread {
             metrics,
             supervisor,
             limits,
+            counter_store,
             ..
         } = &self.context;
         let test_clock = clock.clone();
+        let draining = health.clone();
         let health = health.clone();
         let counting = metrics.clone();
         let totals = metrics.clone();
@@ -356,6 +362,11 @@ impl WorkflowThread {
                 .test_clock
                 .then_some(Arc::new(move |by| test_clock.advance(by))),
             serving: Arc::new(move || health.serving()),
+            drains_until: Arc::new(move || draining.drains_until()),
+            stores: Arc::new(StoreLocations {
+                counters: counter_store.clone(),
+                workflows: store::location_text(&self.settings),
+            }),
             counter_store_health: Arc::new(move || counting.store_availability()),
             totals: Arc::new(move || totals.totals()),
             history: self.history.clone(),
@@ -394,9 +405,10 @@ async fn record_history(history: Arc<History>, activity: Arc<ApiMetrics>, metric
     }
 }
 
-/// Records the counts of limits for their rates, until the future is dropped.
+/// Records the counts of limits for their rates, and refusals, until the future is dropped.
 async fn record_limits(history: Arc<History>, limiter: Limiter, metrics: Arc<Metrics>) {
     loop {
+        history.record_refusals(&limiter, edge_clock::now());
         // It is held until the counts were read, so that no other limits get its slots.
         let wait = if let Some(configuration) = limiter.configuration() {
             history.record_limits(&configuration, |slots| metrics.uses(slots));

@@ -62,7 +62,7 @@ struct RefusalShown<'a> {
 #[cfg(test)]
 pub(crate) const CALLERS: [&str; 2] = [caller(Caller::Request), caller(Caller::Job)];
 
-const fn caller(caller: Caller) -> &'static str {
+pub(super) const fn caller(caller: Caller) -> &'static str {
     match caller {
         Caller::Request => "request",
         Caller::Job => "job",

@@ -16,13 +16,13 @@ use crate::http::problem::Code;
 use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
-use crate::limits::{check, configuration, overrides, top, waiting};
+use crate::limits::{check, configuration, overrides, refusals, top, waiting};
 use crate::page::{files, session};
 use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::status::{overview, readiness, test_clock};
 use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;
-use crate::workflows::{act, bulk, create, graph, list, show};
+use crate::workflows::{act, bulk, create, failures, graph, list, show};
 use crate::{events, workers};
 
 const READ: Option<Role> = Some(Role::Read);
@@ -66,6 +66,12 @@ routes! {
         READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
         [InvalidCursor]
         => list::count;
+    /// List failures by handler and kind of error.
+    ///
+    /// It looks at the failed workflows that were created last, at most 1,000. Each counts once, by
+    /// the job that failed first.
+    ListFailures: GET "/v1/failures" () -> Json("Failures"),
+        READ, Engine, [RANGE], [] => failures::show;
     /// Do the same to many workflows.
     ActOnWorkflows: POST "/v1/workflows:bulk" ("Bulk") -> Json("BulkResult"),
         ADMIN, Engine, [], [InvalidCursor] => bulk::bulk;
@@ -247,6 +253,11 @@ routes! {
     /// Of this server alone.
     ShowTopKeys: GET "/v1/limits/top" () -> Json("TopKeys"),
         READ, Nothing, [], [] => top::show;
+    /// List the keys that were refused.
+    ///
+    /// Of this server alone, since it started.
+    ListRefusals: GET "/v1/limits/refusals" () -> Json("RefusedKeys"),
+        READ, Nothing, [RANGE, REFUSED_RULE], [] => refusals::show;
     /// Show the configuration of rate limits, with the hits of each limit.
     ///
     /// Of this server. Without a domain: all domains, where the configuration comes from, and the

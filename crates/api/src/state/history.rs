@@ -2,23 +2,27 @@
 
 pub(crate) mod limit_rates;
 pub(crate) mod percentile;
+pub(crate) mod refused_keys;
 mod ring;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use tidegate_ratelimit::Configuration;
+use tidegate_ratelimit::{Configuration, Limiter};
 use tidegate_workflow::{Status, Timestamp};
 
 pub use self::limit_rates::LIMIT_RATES_STEP;
 use self::limit_rates::{LimitRate, LimitRates};
 use self::percentile::LatencyHistogram;
+use self::refused_keys::{RefusedInRange, RefusedKeys, Steps};
 use self::ring::{HistorySeries, Ring};
 use super::config_status::LimitUse;
 use super::metrics::{ApiMetrics, CountedEvent, WorkflowCounts};
 
 use crate::http::lock;
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 
 /// Time between two calls of [`History::record_point`].
 pub const STEP: Duration = Duration::from_secs(1);
@@ -57,7 +61,7 @@ const PERCENTILES: [f64; 2] = [0.5, 0.99];
 const PERCENTILE_INDICES: Range<usize> = RATE_COUNT..RATE_COUNT + PERCENTILES.len();
 const GAUGE_COUNT: usize = 4;
 
-/// Ranges of the overview.
+/// Ranges of series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HistoryRange {
     FiveMinutes,
@@ -70,9 +74,40 @@ impl HistoryRange {
     pub(crate) const WORDS: [&str; 4] = ["5m", "15m", "1h", "24h"];
     const ALL: [Self; 4] = [Self::FiveMinutes, Self::QuarterHour, Self::Hour, Self::Day];
 
-    pub(crate) fn from_word(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         let index = Self::WORDS.iter().position(|known| *known == word)?;
         Some(Self::ALL[index])
+    }
+
+    /// Takes the parameter `range` of a query: an hour if it is left out.
+    pub(crate) fn from_query(query: &mut Query) -> Result<Self, Problem> {
+        let Some(word) = query.remove("range") else {
+            return Ok(Self::Hour);
+        };
+        Self::from_word(&word).ok_or_else(|| {
+            let words = Self::WORDS.join(", ");
+            Problem::field("range", format!("expected one of {words}"))
+        })
+    }
+
+    /// Steps of refusals, which are counted by minute.
+    pub(crate) fn refusal_steps(self) -> Steps {
+        let (minutes, count) = match self {
+            Self::FiveMinutes => (1, 5),
+            Self::QuarterHour => (1, 15),
+            Self::Hour => (3, 20),
+            Self::Day => (60, 24),
+        };
+        Steps { minutes, count }
+    }
+
+    pub(crate) fn span(self) -> Duration {
+        match self {
+            Self::FiveMinutes => 5 * MINUTE,
+            Self::QuarterHour => 15 * MINUTE,
+            Self::Hour => HOUR,
+            Self::Day => DAY,
+        }
     }
 }
 
@@ -131,6 +166,7 @@ impl HistoryPoint {
 pub struct History {
     state: Mutex<HistoryState>,
     limit_rates: LimitRates,
+    refused_keys: RefusedKeys,
 }
 
 /// All points take less than 160 KiB.
@@ -258,6 +294,22 @@ impl History {
         self.limit_rates.record(configuration, uses, Instant::now());
     }
 
+    /// Reads the refusals of the latest two minutes. It is called at least once a minute.
+    pub fn record_refusals(&self, limiter: &Limiter, now: tidegate_ratelimit::Timestamp) {
+        for minute in limiter.key_minutes(now) {
+            self.refused_keys.record(&minute);
+        }
+    }
+
+    /// Returns the keys that were refused in a range.
+    pub(crate) fn refused(
+        &self,
+        range: HistoryRange,
+        now: tidegate_ratelimit::Timestamp,
+    ) -> RefusedInRange {
+        self.refused_keys.in_range(range.refusal_steps(), now)
+    }
+
     /// Returns the rates of the limits with these slots and current counts, where they are known.
     pub(crate) fn limit_rates(
         &self,
@@ -272,12 +324,12 @@ impl History {
     /// Returns the points of a range.
     pub(crate) fn series(&self, range: HistoryRange) -> HistorySeries {
         let state = self.lock();
-        match range {
-            HistoryRange::FiveMinutes => state.seconds.series(5 * MINUTE),
-            HistoryRange::QuarterHour => state.ten_seconds.series(15 * MINUTE),
-            HistoryRange::Hour => state.ten_seconds.series(HOUR),
-            HistoryRange::Day => state.minutes.series(DAY),
-        }
+        let ring = match range {
+            HistoryRange::FiveMinutes => &state.seconds,
+            HistoryRange::QuarterHour | HistoryRange::Hour => &state.ten_seconds,
+            HistoryRange::Day => &state.minutes,
+        };
+        ring.series(range.span())
     }
 
     /// Returns the sample of the last second or a little more.

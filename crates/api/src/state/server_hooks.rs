@@ -17,6 +17,18 @@ use super::traces::Traces;
 /// Returns the counts of the limits with some slots, in their order.
 type LimitUses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
 
+/// Returns the latest time at which the server accepts calls, if it is about to end.
+type DrainsUntil = dyn Fn() -> Option<Timestamp> + Send + Sync;
+
+/// Locations of the stores for people, without credentials.
+#[derive(Debug, Default)]
+pub struct StoreLocations {
+    /// Location of the counters of rate limits.
+    pub counters: String,
+    /// Location of the workflows.
+    pub workflows: String,
+}
+
 /// State and functions that the embedding server provides to the API.
 #[derive(Clone)]
 pub struct ServerHooks {
@@ -28,6 +40,10 @@ pub struct ServerHooks {
     pub test_clock: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
     /// Whether the server as a whole is healthy.
     pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Latest time at which the server accepts calls, if it is about to end.
+    pub drains_until: Arc<DrainsUntil>,
+    /// Locations of the stores.
+    pub stores: Arc<StoreLocations>,
     /// Whether the store of counters works, by the latest rate limit calls.
     pub counter_store_health: Arc<dyn Fn() -> Availability + Send + Sync>,
     /// Counts of the server's gateway.
@@ -63,6 +79,8 @@ impl ServerHooks {
             clock: Arc::new(move || now),
             test_clock: None,
             serving: Arc::new(|| true),
+            drains_until: Arc::new(|| None),
+            stores: Arc::default(),
             counter_store_health: Arc::new(|| Availability::Up),
             totals: Arc::new(GatewayTotals::default),
             history: Arc::default(),

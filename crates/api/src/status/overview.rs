@@ -7,7 +7,6 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::http::json;
-use crate::http::problem::Problem;
 use crate::http::query::Query;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
@@ -47,7 +46,9 @@ pub(crate) struct OverviewSample {
 }
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
-    let range = range(Query::new(request.query)?)?;
+    let mut query = Query::new(request.query)?;
+    let range = HistoryRange::from_query(&mut query)?;
+    query.finish()?;
     let api = request.api;
     let now = take_sample(api);
     let shown = api.hooks.history.series(range);
@@ -64,19 +65,6 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         series,
         now,
     }))
-}
-
-/// Parses the range: an hour if it is left out.
-fn range(mut query: Query) -> Result<HistoryRange, Problem> {
-    let word = query.remove("range");
-    query.finish()?;
-    let Some(word) = word else {
-        return Ok(HistoryRange::Hour);
-    };
-    HistoryRange::from_word(&word).ok_or_else(|| {
-        let words = HistoryRange::WORDS.join(", ");
-        Problem::field("range", format!("expected one of {words}"))
-    })
 }
 
 /// Takes the current sample.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::server_state::{RefusedConfiguration, ServerState, Stores};
 use crate::http::auth::Scope;
 use crate::http::json;
 use crate::http::time::Rfc3339;
@@ -36,12 +37,23 @@ pub(crate) struct Version {
 /// Status of rate limits and workflows.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct ServerStatus {
+pub(crate) struct ServerStatus<'a> {
     /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says
     /// so, and when the store of counters failed the latest calls, within the last minute; `partly`
     /// when it failed some in the last 10 s. Without calls, the status is `yes`.
     limits: Availability,
     workflows: WorkflowReadiness,
+    state: ServerState,
+    /// The latest time at which it accepts calls; null unless it is `draining`. It may end earlier, at a second signal.
+    #[cfg_attr(test, schema(required))]
+    drains_until: Option<Rfc3339>,
+    /// The version of the server, as in `/v1/version`.
+    version: &'static str,
+    started_at: Rfc3339,
+    store: Stores<'a>,
+    /// The latest load of the configuration of rate limits, when it was refused: that of before is in force. Null when nothing is wrong.
+    #[cfg_attr(test, schema(required))]
+    refused_configuration: Option<RefusedConfiguration<'a>>,
 }
 
 /// Whether workflows can be served: their store, its reads and its writes.
@@ -71,6 +83,13 @@ struct WorkflowReadiness {
     risks: Vec<String>,
     /// The servers that use the store and have reported lately; empty where only this one can.
     servers: Vec<Server>,
+}
+
+impl WorkflowReadiness {
+    /// Whether all workflows can be served.
+    fn works(&self) -> bool {
+        self.ready && self.reads == Availability::Up && self.writes == Availability::Up
+    }
 }
 
 /// A server that uses the same store.
@@ -278,7 +297,23 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
         Availability::Down
     };
     let workflows = workflow_readiness(api, ready).await;
-    Ok(json::ok(&ServerStatus { limits, workflows }))
+    let loads = (api.hooks.loads)();
+    let drains_until = (api.hooks.drains_until)();
+    let state = match drains_until {
+        Some(_) => ServerState::Draining,
+        None if limits == Availability::Up && workflows.works() => ServerState::Ok,
+        None => ServerState::Degraded,
+    };
+    Ok(json::ok(&ServerStatus {
+        limits,
+        workflows,
+        state,
+        drains_until: drains_until.map(Rfc3339),
+        version: api.hooks.version,
+        started_at: loads.counting_since.into(),
+        store: Stores::new(&api.hooks.stores),
+        refused_configuration: RefusedConfiguration::from_loads(&loads),
+    }))
 }
 
 async fn workflow_readiness(api: &AppState, ready: bool) -> WorkflowReadiness {

@@ -49,7 +49,7 @@ impl ErrorSummary {
 }
 
 /// The start of a message of an error: 200 characters tell most of them apart.
-fn shortened(message: &str) -> &str {
+pub(crate) fn shortened(message: &str) -> &str {
     const MAX_CHARACTERS: usize = 200;
     let end = message.char_indices().nth(MAX_CHARACTERS);
     end.map_or(message, |(end, _)| &message[..end])

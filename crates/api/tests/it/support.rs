@@ -198,6 +198,8 @@ fn host() -> ServerHooks {
         clock: Arc::new(now),
         test_clock: None,
         serving: Arc::new(|| true),
+        drains_until: Arc::new(|| None),
+        stores: Arc::default(),
         counter_store_health: Arc::new(|| Availability::Up),
         totals: Arc::new(GatewayTotals::default),
         history: Arc::default(),

@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use hashbrown::DefaultHashBuilder;
 
 use super::sketch;
-use super::{ActiveConfig, CoreActiveConfig, CoreSketch, Sketch};
+use super::{ActiveConfig, CoreActiveConfig, CoreSketch, KeyMinute, Sketch};
 use crate::config::Configuration;
 use crate::model::Timestamp;
 use crate::overrides::Overrides;
@@ -118,6 +118,11 @@ impl Cores {
     /// Returns the merged sketch of all cores.
     pub(super) fn sketch(&self, now: Timestamp) -> Sketch {
         sketch::merge(self.lock().cores.iter().map(|core| &core.sketch), now)
+    }
+
+    /// Returns the keys that all cores counted in the previous minute and in the current one.
+    pub(super) fn key_minutes(&self, now: Timestamp) -> [KeyMinute; 2] {
+        sketch::key_minutes(self.lock().cores.iter().map(|core| &core.sketch), now)
     }
 
     /// Returns the sum of the look-ups of all cores.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::decision;
 use super::{
     AppliedLimit, AppliedLimits, Code, Core, CoreActiveConfig, Cores, Counts, Error, Facts,
-    LimitDelta, LocalCache, LocalCacheStats, Options, Response, Sketch, Status,
+    KeyMinute, LimitDelta, LocalCache, LocalCacheStats, Options, Response, Sketch, Status,
 };
 use crate::config::Configuration;
 use crate::model::{Request, Seconds, Timestamp};
@@ -163,6 +163,12 @@ impl Limiter {
     #[must_use]
     pub fn sketch(&self, now: Timestamp) -> Sketch {
         self.state.cores.sketch(now)
+    }
+
+    /// Returns the keys that were counted in the previous minute, and in the current one so far.
+    #[must_use]
+    pub fn key_minutes(&self, now: Timestamp) -> [KeyMinute; 2] {
+        self.state.cores.key_minutes(now)
     }
 
     /// Returns the counts of the cache of exceeded limits, or `None` if the cache is off.

@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hashbrown::hash_map::Entry as MapEntry;
 use hashbrown::{DefaultHashBuilder, HashMap};
 
 use super::{Code, Status};
@@ -56,6 +57,60 @@ pub struct TopKey {
     /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of
     /// them.
     pub is_estimate: bool,
+    /// Refusals by [`Caller`]: hits of requests that were refused, and how often jobs had to wait.
+    /// They are counted with the hits, and may be too low for a key that replaced another.
+    pub refused: [Refused; 2],
+}
+
+/// Refusals of a key to one kind of caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Refused {
+    /// Number of refusals.
+    pub count: u64,
+    /// Time of the first one.
+    pub first_at: Timestamp,
+    /// Time of the latest one.
+    pub last_at: Timestamp,
+}
+
+/// Keys that were counted in one minute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyMinute {
+    /// Start of the minute.
+    pub start: Timestamp,
+    /// Keys with hits or refusals, at most 128 for each core, in no order.
+    pub keys: Vec<TopKey>,
+}
+
+impl TopKey {
+    /// Adds the counts of the same key.
+    fn merge(&mut self, other: &Self) {
+        self.hits = self.hits.saturating_add(other.hits);
+        self.is_estimate |= other.is_estimate;
+        for (sum, refused) in self.refused.iter_mut().zip(other.refused) {
+            sum.merge(refused);
+        }
+    }
+}
+
+impl Refused {
+    fn add(&mut self, count: u64, at: Timestamp) {
+        self.merge(Self {
+            count,
+            first_at: at,
+            last_at: at,
+        });
+    }
+
+    fn merge(&mut self, other: Self) {
+        if self.count == 0 {
+            *self = other;
+        } else if other.count > 0 {
+            self.count = self.count.saturating_add(other.count);
+            self.first_at = self.first_at.min(other.first_at);
+            self.last_at = self.last_at.max(other.last_at);
+        }
+    }
 }
 
 /// A refused request, or a job that had to wait.
@@ -166,7 +221,10 @@ impl CoreSketch {
                     domain: &request.domain,
                     entries: &descriptor.entries,
                 };
-                current.add(self.hasher.hash_one(key), key, hits);
+                let counted = current.add(self.hasher.hash_one(key), key, hits);
+                if status.code == Code::OverLimit {
+                    counted.refused[Caller::Request as usize].add(hits, now);
+                }
             }
         }
     }
@@ -198,6 +256,10 @@ impl CoreSketch {
                 .add(self.hasher.hash_one(key), key, hits);
         }
         for key in refused {
+            let hash = self.hasher.hash_one(key);
+            if let Some(counted) = activity.current_at(now).add_without_hits(hash, key) {
+                counted.refused[Caller::Job as usize].add(1, now);
+            }
             activity.add_refusal(key, Caller::Job, now);
         }
     }
@@ -271,12 +333,12 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
                 let sum = top.entry(hash).or_insert_with(|| KeySum {
                     key: TopKey {
                         hits: 0,
+                        refused: Default::default(),
                         ..key.clone()
                     },
                     incomplete: 0,
                 });
-                sum.key.hits = sum.key.hits.saturating_add(key.hits);
-                sum.key.is_estimate |= key.is_estimate;
+                sum.key.merge(key);
                 sum.incomplete += usize::from(!part.is_complete());
             }
         }
@@ -286,7 +348,10 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
         is_estimate: sum.key.is_estimate || sum.incomplete < incomplete,
         ..sum.key
     };
-    let mut top: Vec<TopKey> = top.into_values().map(finished).collect();
+    // A key that only made jobs wait has no hits.
+    let has_hits = |sum: &KeySum| sum.key.hits > 0;
+    let counted = top.into_values().filter(has_hits);
+    let mut top: Vec<TopKey> = counted.map(finished).collect();
     top.sort_by(|a, b| {
         b.hits
             .cmp(&a.hits)
@@ -303,6 +368,39 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
         is_complete,
         refusals,
     }
+}
+
+/// Returns the keys of all cores in the previous minute and in the current one at the time `now`.
+pub(crate) fn key_minutes<'c>(
+    cores: impl Iterator<Item = &'c CoreSketch>,
+    now: Timestamp,
+) -> [KeyMinute; 2] {
+    let mut minutes: [HashMap<u64, TopKey>; 2] = Default::default();
+    for core in cores {
+        let mut activity = core.lock();
+        activity.current_at(now);
+        for (sums, part) in minutes
+            .iter_mut()
+            .zip([&activity.previous, &activity.current])
+        {
+            for (hash, key) in part.iter() {
+                match sums.entry(hash) {
+                    MapEntry::Vacant(sum) => {
+                        sum.insert(key.clone());
+                    }
+                    MapEntry::Occupied(sum) => sum.into_mut().merge(key),
+                }
+            }
+        }
+    }
+    let minute = now.0 / MINUTE_MICROS;
+    let starts = [minute.saturating_sub(1), minute];
+    let [previous, current] = minutes.map(|sums| sums.into_values().collect());
+    let of = |start: u64, keys| KeyMinute {
+        start: Timestamp(start * MINUTE_MICROS),
+        keys,
+    };
+    [of(starts[0], previous), of(starts[1], current)]
 }
 
 /// Returns the requested hits of a descriptor. A refund requests none.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use tidegate_ratelimit::{
-    Caller, Code, Descriptor, Limiter, Options, OverLimitKeys, Override, Request, Response, Sketch,
-    Timestamp,
+    Caller, Code, Descriptor, KeyMinute, Limiter, Options, OverLimitKeys, Override, Refused,
+    Request, Response, Sketch, Timestamp,
 };
 
 use crate::fixture::{
@@ -297,4 +297,40 @@ async fn the_latest_refusals_are_known_with_who_was_refused() {
         }
     }
     assert_eq!(sketch(&limiter, NOW + 20).refusals.len(), 128);
+}
+
+#[tokio::test]
+async fn refusals_are_counted_by_key_minute_and_caller() {
+    let first = limiter(LIMITS, options());
+    let second = first.with_store(memory());
+    let over = request(&[descriptor("free=x"), with_hits("ten=x", 11)]);
+    for (limiter, second) in [(&first, NOW), (&second, NOW + 1), (&first, NOW + 60)] {
+        check_at(limiter, second, &over).await.response.unwrap();
+    }
+    take_at(&first, NOW + 61, &[Job::of(&[("ten=y", 1)], 12)]).await;
+    let [before, now] = first.key_minutes(Timestamp((NOW + 61) * 1_000_000));
+    assert_eq!(now.start.0 - before.start.0, 60_000_000);
+    let of = |minute: &KeyMinute, value: &str| {
+        let key = minute.keys.iter().find(|key| key.entries[0].value == value);
+        key.map(|key| (key.hits, key.refused))
+    };
+    let refused = |count, first, last| Refused {
+        count,
+        first_at: Timestamp(first * 1_000_000),
+        last_at: Timestamp(last * 1_000_000),
+    };
+    let none = Refused::default();
+    assert_eq!(
+        of(&before, "x"),
+        Some((22, [refused(22, NOW, NOW + 1), none]))
+    );
+    assert_eq!(
+        of(&now, "x"),
+        Some((11, [refused(11, NOW + 60, NOW + 60), none]))
+    );
+    assert_eq!(of(&before, "y"), None);
+    assert_eq!(
+        of(&now, "y"),
+        Some((10, [none, refused(1, NOW + 61, NOW + 61)]))
+    );
 }

@@ -80,6 +80,7 @@ impl Server {
             metrics: self.metrics.clone(),
             supervisor: self.supervisor.clone(),
             limits: self.limits(),
+            counter_store: self.counter_store(),
             traces: self.traces.clone(),
         }
     }

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::banner::{Encryption, LoadResult, Started, example};
 use super::drain::{DrainDelay, StopSignal};
+use crate::base::clock;
 use crate::net::bounds::{self, PortBounds};
 use crate::net::listen::{Addresses, Sockets};
 use crate::rls::overrides::LimitOverrides;
@@ -179,17 +180,22 @@ impl Server {
             addresses,
             grpc_encryption: Encryption::for_port(self.settings.grpc_tls.as_ref()),
             api_encryption: Encryption::for_port(api),
-            store: match (&self.settings.redis, &self.settings.memcache) {
-                (Some(redis), _) => redis.to_string(),
-                (None, Some(memcache)) => memcache.to_string(),
-                (None, None) => "memory of this process".to_owned(),
-            },
+            store: self.counter_store(),
             workflows: self
                 .workflows
                 .as_ref()
                 .map(|workflows| workflows.store.clone()),
             configuration: origin.to_string(),
             loaded: self.load_result(),
+        }
+    }
+
+    /// Location of the counters for people, without credentials.
+    pub(super) fn counter_store(&self) -> String {
+        match (&self.settings.redis, &self.settings.memcache) {
+            (Some(redis), _) => redis.to_string(),
+            (None, Some(memcache)) => memcache.to_string(),
+            (None, None) => "memory of this process".to_owned(),
         }
     }
 
@@ -219,8 +225,9 @@ impl Server {
             tokio::select! {
                 stop = next_stop() => {
                     self.notify.stopping();
-                    self.health.stopping();
-                    let delay = DrainDelay { length: self.settings.drain.delay, ports: &self.ports };
+                    let delay = self.settings.drain.delay;
+                    self.health.stopping(clock::workflow_now() + delay);
+                    let delay = DrainDelay { length: delay, ports: &self.ports };
                     tokio::select! {
                         () = delay.wait(stop, &mut next_stop) => {}
                         _ = self.supervisor.wait_for_failure() => {}

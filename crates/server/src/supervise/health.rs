@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tidegate_workflow::Timestamp;
 use tokio::sync::watch;
 
 /// Health of the parts of the server. Clones share one state.
@@ -14,7 +15,8 @@ pub(crate) struct Health {
 pub(crate) struct HealthParts {
     store: PartHealth,
     configuration: PartHealth,
-    process: PartHealth,
+    /// Time until which calls are still accepted, once the process stops.
+    drains_until: Option<Timestamp>,
     /// Number of parts of the process that ended unexpectedly and are being restarted.
     unhealthy: usize,
     /// Number of configuration files that cannot be read and keep their last content. They do not
@@ -53,7 +55,7 @@ impl HealthParts {
     fn reasons(self) -> String {
         let is_unhealthy = |part| part == PartHealth::Unhealthy;
         let reasons = [
-            (is_unhealthy(self.process), "the server is about to end"),
+            (self.drains_until.is_some(), "the server is about to end"),
             (
                 is_unhealthy(self.store),
                 "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
@@ -73,7 +75,7 @@ impl HealthParts {
 
     /// Whether the process has not begun to stop.
     pub(crate) fn is_not_stopping(self) -> bool {
-        self.process == PartHealth::Healthy
+        self.drains_until.is_none()
     }
 
     pub(crate) fn serving(self) -> bool {
@@ -87,7 +89,7 @@ impl Health {
         let parts = HealthParts {
             store,
             configuration,
-            process: PartHealth::Healthy,
+            drains_until: None,
             unhealthy: 0,
             kept_files: 0,
         };
@@ -98,6 +100,11 @@ impl Health {
 
     pub(crate) fn serving(&self) -> bool {
         self.parts.borrow().serving()
+    }
+
+    /// Returns the latest time at which the server accepts calls, if it is about to end.
+    pub(crate) fn drains_until(&self) -> Option<Timestamp> {
+        self.parts.borrow().drains_until
     }
 
     /// Subscribes to changes of health.
@@ -144,9 +151,10 @@ impl Health {
         UnhealthyGuard(self.clone())
     }
 
-    /// Marks the process as unhealthy, because it begins to stop.
-    pub(crate) fn stopping(&self) {
+    /// Marks the process as unhealthy, because it begins to stop. It accepts calls until
+    /// `drains_until`, or a shorter time.
+    pub(crate) fn stopping(&self, drains_until: Timestamp) {
         self.parts
-            .send_modify(|parts| parts.process = PartHealth::Unhealthy);
+            .send_modify(|parts| parts.drains_until = Some(drains_until));
     }
 }

@@ -5,6 +5,7 @@ mod answers;
 mod attention;
 mod clients;
 mod clocks;
+mod failures;
 mod handlers;
 mod kill;
 mod life;

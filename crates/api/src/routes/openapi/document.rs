@@ -104,7 +104,7 @@ fn tag(route: &Route) -> &'static str {
     match route.template {
         path if path.contains("/jobs") => "jobs",
         path if path.starts_with("/v1/queues") || path.starts_with("/v1/handlers") => "queues",
-        path if path.starts_with("/v1/workflows") => "workflows",
+        path if path.starts_with("/v1/workflows") || path == "/v1/failures" => "workflows",
         path if path.starts_with("/v1/limits") => "limits",
         "/v1/session" | "/v1/live" => "page",
         _ => "server",

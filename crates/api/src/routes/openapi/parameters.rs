@@ -162,6 +162,11 @@ pub(crate) const RANGE: Parameter = query(
     "The time up to now; `1h` if left out.",
     ParameterKind::Words(&HistoryRange::WORDS),
 );
+pub(crate) const REFUSED_RULE: Parameter = query(
+    "rule",
+    "Only keys of the limit with this path in the configuration.",
+    ParameterKind::Text,
+);
 pub(crate) const OVERRIDE_RULE: Parameter =
     query("rule", "All keys of this limit.", ParameterKind::Text);
 pub(crate) const OVERRIDE_DOMAIN: Parameter = query(

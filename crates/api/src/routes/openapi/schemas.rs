@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
-use crate::limits::{check, configuration, overrides, top, waiting};
+use crate::limits::{check, configuration, overrides, refusals, top, waiting};
 use crate::page::session;
 use crate::state::feeds::frames::{JobEvent, RemovedEvent};
 use crate::status::test_clock;
@@ -16,7 +16,7 @@ use crate::views::workflow;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
 use crate::workers::queues::{QueuePage, QueuePaused};
 use crate::workers::{WorkerDraining, WorkerPage, policies};
-use crate::workflows::{act, bulk, create, definition, layout, list, warnings};
+use crate::workflows::{act, bulk, create, definition, failures, layout, list, warnings};
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
@@ -55,6 +55,7 @@ fn answers() -> Schemas {
     add::<workflow::Workflow<'_>>(&mut schemas);
     add::<list::WorkflowPage<'_>>(&mut schemas);
     add::<list::CountAnswer>(&mut schemas);
+    add::<failures::Failures>(&mut schemas);
     add::<create::CreatedBody<'_>>(&mut schemas);
     add::<create::BatchAnswer<'_>>(&mut schemas);
     add::<act::ActionAnswer>(&mut schemas);
@@ -79,6 +80,7 @@ fn answers() -> Schemas {
     add::<overrides::OverrideList<'_>>(&mut schemas);
     add::<check::CheckAnswer<'_>>(&mut schemas);
     add::<top::TopKeysShown<'_>>(&mut schemas);
+    add::<refusals::RefusedKeysShown<'_>>(&mut schemas);
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<test_clock::TestClock>(&mut schemas);
@@ -86,7 +88,7 @@ fn answers() -> Schemas {
     add::<crate::status::overview::Overview>(&mut schemas);
     add::<crate::events::live::OfEvent>(&mut schemas);
     add::<crate::status::readiness::Version>(&mut schemas);
-    add::<crate::status::readiness::ServerStatus>(&mut schemas);
+    add::<crate::status::readiness::ServerStatus<'_>>(&mut schemas);
     schemas
 }
 
@@ -233,10 +235,9 @@ fn describe_words(all: &mut Map<String, Value>) {
     );
     describe(&mut all["LimitAnswer"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
-    describe(
-        &mut all["LimitRefusal"]["properties"]["caller"],
-        &top::CALLERS,
-    );
+    for refusal in ["LimitRefusal", "RefusedKey"] {
+        describe(&mut all[refusal]["properties"]["caller"], &top::CALLERS);
+    }
     describe(
         &mut all["ConfigurationLoad"]["properties"]["source"],
         &configuration::SOURCES,

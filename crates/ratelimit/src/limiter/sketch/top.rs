@@ -39,10 +39,11 @@ impl TopKeys {
         !self.has_evicted && !self.is_sampled()
     }
 
-    pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) {
-        if let Some(slot) = self.hashes.iter().position(|existing| *existing == hash) {
+    /// Adds hits to a key, and returns it.
+    pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) -> &mut TopKey {
+        if let Some(slot) = self.position(hash) {
             self.keys[slot].hits = self.keys[slot].hits.saturating_add(hits);
-            return;
+            return &mut self.keys[slot];
         }
         let short = shorten::key(key);
         let new = TopKey {
@@ -51,11 +52,12 @@ impl TopKeys {
             is_cut: short.is_cut,
             hits,
             is_estimate: self.is_sampled(),
+            refused: Default::default(),
         };
         if self.keys.len() < MAX_SKETCH_ITEMS {
             self.hashes.push(hash);
             self.keys.push(new);
-            return;
+            return self.keys.last_mut().expect("it was just added");
         }
         let fewest = (0..MAX_SKETCH_ITEMS)
             .min_by_key(|slot| self.keys[*slot].hits)
@@ -68,6 +70,17 @@ impl TopKeys {
             ..new
         };
         self.has_evicted = true;
+        &mut self.keys[fewest]
+    }
+
+    /// Adds a key without hits, and returns it. `None` if that would replace another one.
+    pub(super) fn add_without_hits(&mut self, hash: u64, key: Key<'_>) -> Option<&mut TopKey> {
+        let has_room = self.keys.len() < MAX_SKETCH_ITEMS || self.position(hash).is_some();
+        has_room.then(|| self.add(hash, key, 0))
+    }
+
+    fn position(&self, hash: u64) -> Option<usize> {
+        self.hashes.iter().position(|existing| *existing == hash)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &TopKey)> {

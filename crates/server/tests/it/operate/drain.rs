@@ -1,10 +1,11 @@
 //! What the binary does between a signal to end and the moment when its ports close.
 
+use serde_json::{Value, json};
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use super::health::check;
 use super::process::Process;
-use crate::support::{LIMITS, Limits, ask, await_that, channel, get, request};
+use crate::support::{LIMITS, Limits, ask, await_that, channel, get, http_with, request};
 
 /// Longer than any test: what ends before it has been ended by something else.
 const LONG: (&str, &str) = ("TIDEGATE_DRAIN_DELAY", "1h");
@@ -85,4 +86,41 @@ async fn an_interrupt_leaves_the_delay_to_those_who_are_connected() {
     drop(channel);
     let log = ended(server).await;
     assert!(log.contains("no client is connected any more"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_status_says_until_when_a_server_drains() {
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[
+        LONG,
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("RUNTIME_ROOT", limits.root()),
+        ("LOG_LEVEL", "info"),
+    ]);
+    let status = || {
+        let host = [("host", "localhost")];
+        let answer = http_with(server.address("API"), "GET", "/v1/status", &host, b"");
+        serde_json::from_str::<Value>(&answer.body).unwrap()
+    };
+    let before = status();
+    assert_eq!(
+        (
+            &before["state"],
+            &before["drains_until"],
+            &before["store"]["counters"]
+        ),
+        (&json!("ok"), &Value::Null, &json!("memory of this process"))
+    );
+    server.signal("TERM");
+    await_notice(&server);
+    let after = status();
+    assert_eq!(after["state"], "draining");
+    let started = before["started_at"].as_str().unwrap();
+    let until = after["drains_until"].as_str().unwrap();
+    assert!(
+        started < until && before["started_at"] == after["started_at"],
+        "{after}"
+    );
+    server.signal("TERM");
+    ended(server).await;
 }

@@ -6,6 +6,7 @@ mod listed;
 mod moments;
 mod overrides;
 mod places;
+mod refusals;
 mod warnings;
 
 use std::collections::BTreeMap;

@@ -13,7 +13,7 @@ use crate::engine::context::error::EngineError;
 use crate::engine::snapshot::read::LARGE_GRAPH_BYTES;
 use crate::graph::Graph;
 use crate::model::workflow_state::Job;
-use crate::model::{AttemptError, JobIndex, JobState, Meta, WorkflowId};
+use crate::model::{AttemptError, JobIndex, JobState, Meta, Timestamp, WorkflowId};
 
 /// Maximum running jobs that are named.
 const MAX_RUNNING: usize = 3;
@@ -36,6 +36,10 @@ pub struct Highlights {
 pub struct JobFailure {
     /// Its name.
     pub job: String,
+    /// Its handler.
+    pub handler: String,
+    /// The end of its last attempt.
+    pub finished_at: Option<Timestamp>,
     /// The error of its last attempt. `None` if the store has lost it.
     pub error: Option<AttemptError>,
 }
@@ -44,9 +48,17 @@ pub struct JobFailure {
 #[derive(Debug)]
 struct ShownJobs {
     workflow: WorkflowId,
-    /// The job that failed first, and the field of its error.
-    failed: Option<(JobIndex, ResultField)>,
+    failed: Option<FailedJob>,
     running: Vec<JobIndex>,
+}
+
+/// The job of a workflow that failed first.
+#[derive(Debug, Clone, Copy)]
+struct FailedJob {
+    index: JobIndex,
+    /// The field of its error.
+    error: ResultField,
+    finished_at: Option<Timestamp>,
 }
 
 impl ShownJobs {
@@ -63,18 +75,31 @@ impl ShownJobs {
             .map(|(index, _)| index);
         Self {
             workflow,
-            failed: failed.map(|(index, job)| (index, ResultField::latest_error(index, job))),
+            failed: failed.map(|(index, job)| FailedJob {
+                index,
+                error: ResultField::latest_error(index, job),
+                finished_at: job.finished_at,
+            }),
             running: running.take(MAX_RUNNING).collect(),
         }
     }
 
     /// Adds the names of the jobs and the error.
     fn highlights(&self, graph: &Graph, error: Option<AttemptError>) -> Highlights {
-        let name = |job: &JobIndex| Some(graph.jobs.get(job.index())?.name.clone());
-        let failed = self.failed.as_ref().and_then(|(job, _)| name(job));
+        let definition = |job: &JobIndex| graph.jobs.get(job.index());
+        let failed = self.failed.and_then(|failed| {
+            let job = definition(&failed.index)?;
+            Some(JobFailure {
+                job: job.name.clone(),
+                handler: job.handler.clone(),
+                finished_at: failed.finished_at,
+                error,
+            })
+        });
+        let running = self.running.iter().filter_map(definition);
         Highlights {
-            failure: failed.map(|job| JobFailure { job, error }),
-            running: self.running.iter().filter_map(name).collect(),
+            failure: failed,
+            running: running.map(|job| job.name.clone()).collect(),
         }
     }
 }
@@ -167,7 +192,7 @@ impl Engine {
             return Ok(HashMap::new());
         }
         let ids: Vec<WorkflowId> = shown.iter().map(|shown| shown.workflow).collect();
-        let fields = |shown: &ShownJobs| shown.failed.iter().map(|(_, field)| *field).collect();
+        let fields = |shown: &ShownJobs| shown.failed.iter().map(|failed| failed.error).collect();
         let wanted: Vec<(WorkflowId, Vec<ResultField>)> = shown
             .iter()
             .map(|shown| (shown.workflow, fields(shown)))
