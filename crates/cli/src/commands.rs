@@ -1,6 +1,7 @@
 //! The commands: a file for each noun, the verbs of Gush, and examples for the help.
 
 pub(crate) mod examples;
+pub(crate) mod failure;
 pub(crate) mod gush;
 pub(crate) mod handler;
 pub(crate) mod job;

@@ -40,6 +40,8 @@ pub enum Command {
     Workflow(commands::workflow::WorkflowCommand),
     /// Show and control single jobs of a workflow
     Job(commands::job::JobCommand),
+    /// List failures by handler and kind of error
+    Failure(commands::failure::FailureCommand),
     /// Show and pause queues, and set their limits and weights
     Queue(commands::queue::QueueCommand),
     /// Show and set the limits that handlers give their jobs
@@ -67,6 +69,7 @@ impl Command {
             Self::Worker(worker) => worker.run(remote, screen).await,
             Self::Workflow(workflow) => workflow.run(remote, screen).await,
             Self::Job(job) => job.run(remote, screen).await,
+            Self::Failure(failure) => failure.run(remote, screen).await,
             Self::Queue(queue) => queue.run(remote, screen).await,
             Self::Handler(handler) => handler.run(remote, screen).await,
             Self::Limit(limit) => limit.run(remote, screen).await,

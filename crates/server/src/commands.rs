@@ -55,7 +55,9 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Rate limits", &["limit", "check"]),
     (
         "Workflows",
-        &["workflow", "job", "queue", "handler", "worker", "import"],
+        &[
+            "workflow", "job", "failure", "queue", "handler", "worker", "import",
+        ],
     ),
     ("Maintenance", &["store", "completion", "version"]),
 ];

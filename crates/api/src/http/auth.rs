@@ -15,7 +15,7 @@ pub(crate) const TOKEN_COOKIE: &str = "tidegate";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE_HEADER: &str = "tidegate-page";
 
-/// What a server offers.
+/// The parts of the API that a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// Limits and workflows.
@@ -32,7 +32,7 @@ pub struct Access {
     pub tokens: Option<Tokens>,
     /// Whether to serve clients of any address without tokens.
     pub anonymous: bool,
-    /// What the server offers.
+    /// The parts of the API that are offered.
     pub scope: Scope,
     /// Largest body, in bytes.
     pub max_body: usize,

@@ -54,7 +54,7 @@ struct RefusedKeyShown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<u32>,
     caller: &'static str,
-    /// Hits of requests that were refused, or how often jobs were told to wait.
+    /// Hits of requests that were refused, or how often jobs had to wait.
     count: u64,
     /// The share of the hits of the key that were refused, from 0 to 1, since its first refusal. Null for jobs.
     #[cfg_attr(test, schema(required))]

@@ -27,13 +27,13 @@ struct Word {
 }
 
 #[derive(Debug, Deserialize)]
-struct Items {
-    items: Vec<Item>,
+struct NamedItems {
+    items: Vec<NamedItem>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Item {
+struct NamedItem {
     id: String,
     name: String,
     status: String,
@@ -71,13 +71,13 @@ pub(crate) fn workflow() -> ArgValueCompleter {
         let items = items("/v1/workflows", remote).await?.into_iter();
         Ok(
             if current.starts_with("n") || current.starts_with("name:") {
-                let named = |item: Item| Word {
+                let named = |item: NamedItem| Word {
                     text: format!("name:{}", item.name),
                     help: "the newest of this name".to_owned(),
                 };
                 items.map(named).collect()
             } else {
-                let shown = |item: Item| Word {
+                let shown = |item: NamedItem| Word {
                     text: item.id,
                     help: format!("{} {}", item.name, item.status),
                 };
@@ -150,15 +150,15 @@ async fn domains(remote: &ApiClient) -> CommandResult<Vec<Domain>> {
     Ok(level.domains)
 }
 
-async fn items(path: &str, remote: &ApiClient) -> CommandResult<Vec<Item>> {
+async fn items(path: &str, remote: &ApiClient) -> CommandResult<Vec<NamedItem>> {
     let query = Query::default().with("limit", Some(MAX_WORDS));
-    let items: Items = remote.get_json(query.append_to(path)).await?;
+    let items: NamedItems = remote.get_json(query.append_to(path)).await?;
     Ok(items.items)
 }
 
 /// A word for each name, with the state beside it where there is one.
-fn names(items: Vec<Item>) -> Vec<Word> {
-    let word = |item: Item| Word {
+fn names(items: Vec<NamedItem>) -> Vec<Word> {
+    let word = |item: NamedItem| Word {
         text: item.name,
         help: item.state,
     };
@@ -174,7 +174,7 @@ fn completer(
         let Some(current) = current.to_str() else {
             return Vec::new();
         };
-        let words = ask(async |remote| read(remote, current).await).unwrap_or_default();
+        let words = query(async |remote| read(remote, current).await).unwrap_or_default();
         let mut texts = std::collections::HashSet::new();
         let fits = |word: &Word| word.text.starts_with(current) && texts.insert(word.text.clone());
         let candidate = |word: Word| {
@@ -186,15 +186,15 @@ fn completer(
     })
 }
 
-/// Asks the server of the environment. `None`: it did not answer in time.
-fn ask<T>(read: impl AsyncFnOnce(&ApiClient) -> CommandResult<T>) -> Option<T> {
+/// Sends requests to the server of the environment. `None`: it did not answer in time.
+fn query<T>(read: impl AsyncFnOnce(&ApiClient) -> CommandResult<T>) -> Option<T> {
     let (remote, _) = Options::default().open().ok()?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .ok()?;
     let answer = runtime.block_on(async { timeout(TIMEOUT, read(&remote)).await });
-    // A look-up of a name may still run in a thread, and nobody waits for it.
+    // A look-up of a name may still run in a thread, and is not waited for.
     runtime.shutdown_background();
     answer.ok()?.ok()
 }

@@ -319,7 +319,7 @@ pub(crate) struct Problem {
 
 /// A mistake in the configuration of rate limits.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Mistake {
+pub(crate) struct LimitMistake {
     file: String,
     #[serde(default)]
     line: u64,
@@ -332,7 +332,7 @@ pub(crate) struct Mistake {
 
 /// The mistake in one line, such as `shop.yaml:4:25: invalid rate limit unit 'minuet'; did you mean
 /// 'minute'?`.
-impl fmt::Display for Mistake {
+impl fmt::Display for LimitMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if !self.file.is_empty() {

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Uses of each command.
-const EXAMPLES: [&str; 62] = [
+const EXAMPLES: [&str; 64] = [
     "tidegate serve",
     "tidegate version",
     "tidegate status",
@@ -39,6 +39,8 @@ const EXAMPLES: [&str; 62] = [
     "tidegate job skip 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch",
     "tidegate job mark-succeeded 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch --result '{\"rows\": 3}'",
     "tidegate job cancel 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch",
+    "tidegate failure list",
+    "tidegate failure list --range 1h --watch",
     "tidegate queue list",
     "tidegate queue pause default",
     "tidegate queue resume default",

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::client::api_client::ApiClient;
-use crate::client::model::Mistake;
+use crate::client::model::LimitMistake;
 use crate::output::counted::counted;
 use crate::output::exit::{CommandResult, Exit};
 use crate::output::moment::Moment;
@@ -69,7 +69,7 @@ struct Load {
 struct Refused {
     at: Moment,
     #[serde(default)]
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<LimitMistake>,
 }
 
 /// Prints the status. The exit code is 1 if anything does not work, or a configuration was refused.

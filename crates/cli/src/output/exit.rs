@@ -150,7 +150,7 @@ impl Failure {
 pub enum Details {
     /// Only the id of the request, to look for in the server's log.
     Request,
-    /// Also the code and the field of the problem document.
+    /// The code and the field of the problem document as well.
     All,
 }
 

@@ -206,7 +206,7 @@ pub(super) fn is_memory(values: &Values) -> bool {
     values.text(STORE.url) == MEMORY
 }
 
-/// What the API offers: with the store `off`, limits alone.
+/// The parts of the API that are offered: with the store `off`, limits alone.
 pub(super) fn scope(values: &Values) -> Scope {
     if values.text(STORE.url) == OFF {
         Scope::LimitsReadOnly

@@ -35,7 +35,7 @@ pub struct WorkflowSettings {
     pub redis: Option<RedisServer>,
     /// Whether workflows are stored in this process, and end with it: for tests.
     pub in_process: bool,
-    /// What the API offers. Without a store, it is the limits alone.
+    /// The parts of the API that are offered. Without a store, these are the limits.
     pub scope: Scope,
     /// Whether tests control the clock. Requires workflows and counters in this process, and a
     /// loopback address.

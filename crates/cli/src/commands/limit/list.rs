@@ -35,24 +35,24 @@ pub(super) struct LimitListArgs {
 
 /// A level of the configuration: all domains, or the descriptors of one.
 #[derive(Debug, Deserialize)]
-struct Level {
+struct LimitTree {
     #[serde(default)]
-    domains: Vec<Domain>,
+    domains: Vec<TreeDomain>,
     #[serde(default)]
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<TreeDescriptor>,
     next_cursor: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Domain {
+struct TreeDomain {
     name: String,
     limits: u64,
     /// `None`: too many for the answer.
-    descriptors: Option<Vec<Descriptor>>,
+    descriptors: Option<Vec<TreeDescriptor>>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Descriptor {
+struct TreeDescriptor {
     key: String,
     value: String,
     file: String,
@@ -60,7 +60,7 @@ struct Descriptor {
     limit: Option<ConfiguredLimit>,
     limits_below: u64,
     #[serde(default)]
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<TreeDescriptor>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +82,7 @@ struct Rates {
     refused_per_second: f64,
 }
 
-/// What is used of the limit by its busiest key.
+/// The use of the limit by its busiest key.
 #[derive(Debug, Deserialize)]
 struct Usage {
     used: u64,
@@ -111,15 +111,15 @@ pub(super) async fn list(
 
 async fn show(address: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let text = remote.get(address).await?;
-    let level: Level = remote.parse(&text)?;
+    let level: LimitTree = remote.parse(&text)?;
     let names = level.rules().join("\n");
     screen.object(&text, &names, || Ok(Tree::new(screen).text(&level)))
 }
 
-impl Level {
+impl LimitTree {
     /// The paths of all limits, as overrides and statistics name them.
     fn rules(&self) -> Vec<&str> {
-        fn add<'a>(descriptors: &'a [Descriptor], rules: &mut Vec<&'a str>) {
+        fn add<'a>(descriptors: &'a [TreeDescriptor], rules: &mut Vec<&'a str>) {
             for descriptor in descriptors {
                 rules.extend(descriptor.limit.iter().map(|limit| limit.rule.as_str()));
                 add(&descriptor.descriptors, rules);
@@ -161,7 +161,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn text(mut self, level: &Level) -> String {
+    fn text(mut self, level: &LimitTree) -> String {
         if level.domains.is_empty() && level.descriptors.is_empty() {
             return "no limits\n".to_owned();
         }
@@ -179,7 +179,7 @@ impl<'a> Tree<'a> {
         text
     }
 
-    fn add_domain(&mut self, domain: &Domain) {
+    fn add_domain(&mut self, domain: &TreeDomain) {
         let limits = counted(domain.limits, "limit");
         self.add_row(&domain.name, [&limits, "", "", "", "", ""]);
         match &domain.descriptors {
@@ -191,14 +191,14 @@ impl<'a> Tree<'a> {
         }
     }
 
-    fn add_level(&mut self, descriptors: &[Descriptor], depth: usize) {
+    fn add_level(&mut self, descriptors: &[TreeDescriptor], depth: usize) {
         for descriptor in descriptors {
             self.add_descriptor(descriptor, depth);
             self.add_level(&descriptor.descriptors, depth + 1);
         }
     }
 
-    fn add_descriptor(&mut self, descriptor: &Descriptor, depth: usize) {
+    fn add_descriptor(&mut self, descriptor: &TreeDescriptor, depth: usize) {
         let value = match descriptor.value.as_str() {
             "" => "*",
             value => value,
@@ -263,7 +263,7 @@ impl ConfiguredLimit {
         words.join(", ")
     }
 
-    /// What its busiest key has used, such as `47 of 60  user=ada, of 3 keys`. Refused hits count,
+    /// The hits of its busiest key, such as `47 of 60  user=ada, of 3 keys`. Refused hits count,
     /// too, but a limit is never more than full.
     fn used(&self) -> String {
         let Some(usage) = &self.usage else {

@@ -15,7 +15,7 @@ descriptors:
 ";
 
 /// Commands in the order in which they are run. `ID` stands for a workflow that failed.
-const COMMANDS: [&str; 33] = [
+const COMMANDS: [&str; 34] = [
     "status",
     "workflow list",
     "workflow list -o wide",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 33] = [
     "job list ID --state blocked",
     "job show ID fetch",
     "job log ID fetch",
+    "failure list",
     "queue list",
     "queue pause default",
     "queue list -o wide",
