@@ -38,6 +38,12 @@ const appearance = (state: string): Appearance => APPEARANCES[state] ?? { word: 
 export const known = (state: string): string => (state in APPEARANCES ? state : "other");
 export const word = (state: string): string => appearance(state).word;
 export const sign = (state: string): string => appearance(state).sign;
+export const stateIcon = (state: string): IconName => appearance(state).icon;
+/** The colour of an edge or a bar; states that only wait have none of their own. */
+export const stateFill = (state: string): string => {
+  const { colour } = appearance(state);
+  return colour === "dim" || colour === "faint" ? "mute-fill" : `${colour}-fill`;
+};
 export const stateColour = (state: string): string => appearance(state).colour;
 
 export function State({ state, count }: { state: string; count?: number }) {

@@ -1,0 +1,160 @@
+// Deeds: calls that change something. The first is a button; the rest stand in a menu, which ends with the curl line of the marked one.
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { ApiError, curl, request, unreachable, type Call } from "../api";
+import { confirm } from "./dialog";
+import { Icon, type IconName } from "./icon";
+import { showError, showToast } from "./toasts";
+
+export interface Deed {
+  readonly label: string;
+  readonly icon: IconName;
+  /** One call, or one for each of many things. */
+  readonly call: Call | readonly Call[];
+  /** A sentence that is shown after success; of many calls, those that were done are counted. */
+  readonly toast: string | ((count: number) => string);
+  /** The call that takes it back. */
+  readonly undo?: Call;
+  /** What is lost: then it is confirmed first, with `title` as the question. */
+  readonly confirm?: ComponentChildren;
+  readonly title?: string;
+  /** In the place of the call, for what must be filled in first. */
+  readonly open?: () => void;
+  readonly danger?: boolean;
+  readonly done?: () => void;
+}
+
+const callsOf = ({ call }: Deed): readonly Call[] => ("path" in call ? [call] : call);
+
+/** Calls of one deed that are made at a time. */
+const MAX_CALLS = 4;
+
+/** Calls `act` for each element, at most `MAX_CALLS` at a time. */
+export async function forEachOf<T>(all: readonly T[], act: (one: T) => Promise<void>): Promise<void> {
+  const left = [...all];
+  await Promise.all(Array.from({ length: MAX_CALLS }, async () => {
+    for (let one = left.shift(); one !== undefined; one = left.shift()) await act(one);
+  }));
+}
+
+/** How many were done: another user may have done the others. */
+async function make(calls: readonly Call[]): Promise<number> {
+  let count = 0;
+  await forEachOf(calls, (call) => request<unknown>(call).then(() => void count++, (problem: unknown) => {
+    if (calls.length === 1 || !(problem instanceof ApiError && [404, 409].includes(problem.status))) throw problem;
+  }));
+  return count;
+}
+
+export async function perform(deed: Deed): Promise<void> {
+  if (deed.open) return deed.open();
+  if (deed.confirm && !(await confirm(deed.title ?? `${deed.label}?`, deed.confirm, (deed.title ?? deed.label).replace(/\?$/, ""), deed.danger))) return;
+  try {
+    const count = await make(callsOf(deed));
+    const { undo, toast } = deed;
+    showToast(typeof toast === "string" ? toast : toast(count), "good", undo && (() => void request<unknown>(undo).then(() => deed.done?.(), showError)));
+  } catch (error) {
+    showError(error);
+  }
+  deed.done?.();
+}
+
+export function DeedButton({ deed, main = false, small = false }: { deed: Deed; main?: boolean; small?: boolean }) {
+  const [busy, setBusy] = useState(false);
+  const act = (): void => {
+    setBusy(true);
+    void perform(deed).finally(() => setBusy(false));
+  };
+  return (
+    <button type="button" class={`${main ? "main-act" : ""}${small ? " small" : ""}`} disabled={busy || unreachable.value !== null} onClick={act}>
+      <Icon name={deed.icon} />{deed.label}
+    </button>
+  );
+}
+
+/** Copies a text, where the browser lets a page do so. */
+export function Copy({ text, label }: { text: string; label: string }) {
+  if (!("clipboard" in navigator)) return null;
+  return <button type="button" class="small bare square" aria-label={label} title={label} onClick={() => navigator.clipboard.writeText(text).then(() => showToast("Copied."), showError)}><Icon name="copy" /></button>;
+}
+
+/** Between a button and its menu, in pixels. */
+const GAP = 4;
+
+export interface MenuProps {
+  readonly label: string;
+  readonly deeds: readonly Deed[];
+  readonly small?: boolean;
+}
+
+export function Menu({ label, deeds, small = false }: MenuProps) {
+  const [open, setOpen] = useState(false);
+  const [marked, mark] = useState(0);
+  const place = useRef<HTMLSpanElement>(null);
+  const box = useRef<HTMLDivElement>(null);
+  const id = useId();
+  const at = Math.min(marked, deeds.length - 1);
+  const close = (focus: boolean): void => {
+    setOpen(false);
+    if (focus) place.current?.querySelector("button")?.focus();
+  };
+  useLayoutEffect(() => {
+    const own = box.current;
+    const button = place.current?.getBoundingClientRect();
+    if (!own || !button) return;
+    // Above the button where there is no room below; tables would cut it off, so it stands on the page.
+    const below = button.bottom + own.offsetHeight + GAP < innerHeight;
+    own.style.top = `${Math.max(GAP, below ? button.bottom + GAP : button.top - own.offsetHeight - GAP)}px`;
+    own.style.left = `${Math.max(12, Math.min(button.right, innerWidth - 12) - own.offsetWidth)}px`;
+  }, [open]);
+  useLayoutEffect(() => {
+    if (open) place.current?.querySelectorAll<HTMLElement>("[role=menuitem]")[at]?.focus({ preventScroll: true });
+  }, [open, at]);
+  useEffect(() => {
+    if (!open) return;
+    const outside = (event: Event): void => {
+      if (!place.current?.contains(event.target as Node)) setOpen(false);
+    };
+    addEventListener("pointerdown", outside);
+    addEventListener("focusin", outside);
+    const leave = (event: Event): void => {
+      if (!box.current?.contains(event.target as Node)) setOpen(false);
+    };
+    addEventListener("scroll", leave, true);
+    return () => {
+      removeEventListener("scroll", leave, true);
+      removeEventListener("pointerdown", outside);
+      removeEventListener("focusin", outside);
+    };
+  }, [open]);
+  if (deeds.length === 0) return null;
+  const keys = (event: KeyboardEvent): void => {
+    if (!open) return;
+    const to: Readonly<Record<string, number>> = { ArrowDown: (at + 1) % deeds.length, ArrowUp: (at + deeds.length - 1) % deeds.length, Home: 0, End: deeds.length - 1 };
+    const next = to[event.key];
+    if (next !== undefined) mark(next);
+    else if (event.key === "Escape") close(true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const line = deeds[at] ? callsOf(deeds[at]).map(curl).join("\n") : "";
+  return (
+    <span ref={place} class="menu-place" onKeyDown={keys}>
+      <button type="button" class={small ? "small bare square" : "square"} aria-label={label} title={label} aria-haspopup="menu" aria-expanded={open} aria-controls={id} onClick={() => (mark(0), setOpen(!open))}><Icon name="more" /></button>
+      {open ? (
+        <div ref={box} class="menu over">
+          <div id={id} role="menu" aria-label={label}>
+            {deeds.map((deed, row) => (
+              <button key={deed.label} type="button" role="menuitem" tabIndex={row === at ? 0 : -1} class={row === at ? "on" : undefined} disabled={unreachable.value !== null}
+                onPointerEnter={() => mark(row)} onClick={() => (close(true), void perform(deed))}>
+                <Icon name={deed.icon} />{deed.label}{deed.confirm || deed.open ? "…" : ""}
+              </button>
+            ))}
+          </div>
+          <div class="curl-line"><pre class="curl" role="region" aria-label="curl line">{line}</pre><Copy text={line} label="Copy the curl line" /></div>
+        </div>
+      ) : null}
+    </span>
+  );
+}
