@@ -23,7 +23,7 @@ async function signIn(page, token) {
 }
 
 /** All that changes something. */
-const DEEDS = ".action, .curl-button, .mark-succeeded, .acts button, .menu-place, .selection, .check, aside footer button";
+const VERBS = ".action, .curl-button, .mark-succeeded, .acts button, .menu-place, .selection, .check, aside footer button";
 
 test("a wrong token is refused, and a right one is never in the page, its address or its storage", async () => {
   const page = await browser.open(`${server.page}#/workflows`);
@@ -62,12 +62,12 @@ test("with a read token there is no action", async () => {
   await signIn(page, tokens.read);
   await page.getByText("read only").waitFor();
   await page.getByRole("link", { name: "report" }).waitFor();
-  assert.equal(await page.locator(DEEDS).count(), 0);
+  assert.equal(await page.locator(VERBS).count(), 0);
   for (const one of [`${id}?job=fetch`, pending]) {
     await page.goto(`${server.page}#/workflows/${one}`);
     await page.locator('[aria-label="Jobs"] a').first().waitFor();
     await page.waitForTimeout(300);
-    assert.equal(await page.locator(DEEDS).count(), 0);
+    assert.equal(await page.locator(VERBS).count(), 0);
   }
   assert.deepEqual(page.mistakes, []);
 });
@@ -82,5 +82,5 @@ test("with a work token workflows can be started, and nothing else", async () =>
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.locator(".head .pill.running").waitFor();
-  assert.equal(await page.locator(DEEDS).count(), 0);
+  assert.equal(await page.locator(VERBS).count(), 0);
 });

@@ -292,7 +292,7 @@ test("an address without a workflow's id shows the refusal, and ends no stream o
   await context.close();
 });
 
-test("a dialog names the deed, and closes when the address changes", async () => {
+test("a dialog names the verb, and closes when the address changes", async () => {
   const id = await report("dialogs");
   const page = await browser.open(`${server.page}#/workflows`);
   await page.goto(`${server.page}#/workflows/${id}`);

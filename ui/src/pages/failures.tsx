@@ -4,7 +4,7 @@ import { get, mayAct, path, ApiError, withQuery, type Call } from "../api";
 import { TopBar } from "../frame/top";
 import { Empty } from "../parts/empty";
 import { FindField, useFind } from "../parts/find";
-import { DeedButton, forEachOf, Menu, type Deed } from "../parts/menu";
+import { VerbButton, forEachOf, Menu, type Verb } from "../parts/menu";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { cut, Name, plain } from "../parts/text";
@@ -102,7 +102,7 @@ function Buttons({ group, done }: { group: FailureGroup; done: () => void }) {
   if (!mayAct()) return null;
   const { failures } = group;
   // Only this failure: the same call later runs nothing again.
-  const retry: Deed = {
+  const retry: Verb = {
     label: `Retry ${failures.length}`,
     icon: "retry",
     call: failures.map(({ workflow, job }): Call => ({
@@ -114,7 +114,7 @@ function Buttons({ group, done }: { group: FailureGroup; done: () => void }) {
     done,
   };
   const ids = [...new Set(failures.map(({ workflow }) => workflow.id))];
-  const remove: Deed = {
+  const remove: Verb = {
     label: `Remove ${many(ids.length, "workflow")}`,
     icon: "trash",
     call: ids.map((id): Call => ({ method: "DELETE", path: path("v1/workflows", [id]) })),
@@ -123,7 +123,7 @@ function Buttons({ group, done }: { group: FailureGroup; done: () => void }) {
     danger: true,
     done,
   };
-  return <span class="row-buttons above"><DeedButton deed={retry} small /><Menu small label={`Actions on ${cut(plain(group.kind), 60)}`} deeds={[retry, remove]} /></span>;
+  return <span class="row-buttons above"><VerbButton verb={retry} small /><Menu small label={`Actions on ${cut(plain(group.kind), 60)}`} verbs={[retry, remove]} /></span>;
 }
 
 const many = (count: number, noun: string): string => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;

@@ -3,7 +3,7 @@ import { mayAct, path, withQuery, type Call } from "../api";
 import { TopBar } from "../frame/top";
 import { Empty } from "../parts/empty";
 import { FindField, useFind } from "../parts/find";
-import { DeedButton, Menu, type Deed } from "../parts/menu";
+import { VerbButton, Menu, type Verb } from "../parts/menu";
 import { State } from "../parts/state";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
@@ -54,10 +54,10 @@ export const naturally = new Intl.Collator("en", { numeric: true }).compare;
 function Turn({ row: { name, paused }, done }: { row: Queue; done: () => void }) {
   if (!mayAct()) return null;
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/queues", [name], verb) });
-  const deed: Deed = paused
+  const verb: Verb = paused
     ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause"), done }
     : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused: no job of it starts. Jobs that run go on.`, undo: call(":resume"), done };
-  return <span class="row-buttons end"><DeedButton deed={deed} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} deeds={[deed]} /></span>;
+  return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
 }
 
 function Waits({ at }: { at: string | null }) {

@@ -3,7 +3,7 @@ import { mayAct, path, withQuery, type Call } from "../api";
 import { TopBar } from "../frame/top";
 import { Empty } from "../parts/empty";
 import { FindField, useFind } from "../parts/find";
-import { DeedButton, Menu, type Deed } from "../parts/menu";
+import { VerbButton, Menu, type Verb } from "../parts/menu";
 import { State } from "../parts/state";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
@@ -57,8 +57,8 @@ export function Workers() {
 function Turn({ row: { name, draining_since }, done }: { row: Worker; done: () => void }) {
   if (!mayAct()) return null;
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/workers", [name], verb) });
-  const deed: Deed = draining_since
+  const verb: Verb = draining_since
     ? { label: "Undrain", icon: "play", call: call(":undrain"), toast: `Worker ${name} gets jobs again.`, undo: call(":drain"), done }
     : { label: "Drain", icon: "bars", call: call(":drain"), toast: `Worker ${name} gets no more jobs. It may finish what it has.`, undo: call(":undrain"), done };
-  return <span class="row-buttons end"><DeedButton deed={deed} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} deeds={[deed]} /></span>;
+  return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
 }

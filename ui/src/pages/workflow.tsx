@@ -6,7 +6,7 @@ import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
 import { Icon } from "../parts/icon";
 import { field, Json } from "../parts/json";
-import { Copy, DeedButton, Menu } from "../parts/menu";
+import { Copy, VerbButton, Menu } from "../parts/menu";
 import { Problem } from "../parts/toasts";
 import { State, word } from "../parts/state";
 import { Loading } from "../parts/table";
@@ -14,7 +14,7 @@ import { Ago, Duration, now, Time } from "../parts/time";
 import { cut, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { navigate, href, place, setQuery } from "../router";
-import { deedsOf, MAIN } from "./workflow/deeds";
+import { verbsOf, MAIN } from "./workflow/verbs";
 import { GraphView } from "./workflow/graph";
 import { JobPanel } from "./workflow/job-panel";
 import { Jobs, JobLink, stateOf } from "./workflow/jobs";
@@ -227,8 +227,8 @@ function useLetters(label: string | undefined, place: { readonly current: HTMLEl
 function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
   const { id, name, status, tags, started_at, finished_at, job_counts } = workflow;
   const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
-  const deeds = deedsOf(workflow, changed, () => navigate(["workflows"]));
-  const [main, ...rest] = deeds;
+  const verbs = verbsOf(workflow, changed, () => navigate(["workflows"]));
+  const [main, ...rest] = verbs;
   // Nothing to do now but what is rare: that stays in the menu.
   const button = main && MAIN.includes(main.label) ? main : null;
   const acts = useRef<HTMLSpanElement>(null);
@@ -241,10 +241,10 @@ function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }
         <span class="tag mono" title={id}>{id.slice(0, 8)}…{id.slice(-4)}</span><Copy text={id} label="Copy the id" />
         {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
         <a class="small" href={href(["workflows"], { name })}>All runs of <Name text={name} max={40} /></a>
-        {deeds.length > 0 ? (
+        {verbs.length > 0 ? (
           <span ref={acts} class="acts" role="group" aria-label="Actions on the workflow">
-            {button ? <DeedButton deed={button} main={button.label !== "Pause"} /> : null}
-            <Menu label="Other actions" deeds={button ? [button, ...rest] : deeds} />
+            {button ? <VerbButton verb={button} main={button.label !== "Pause"} /> : null}
+            <Menu label="Other actions" verbs={button ? [button, ...rest] : verbs} />
           </span>
         ) : null}
       </div>
@@ -263,7 +263,7 @@ const others = (counts: Workflow["job_counts"]): string =>
     .map((state) => [state, (counts[state] ?? 0) - (state === "waiting" ? (counts["blocked"] ?? 0) : 0)] as const)
     .filter(([, count]) => count > 0).map(([state, count]) => `, ${count.toLocaleString("en")} ${state}`).join("");
 
-/** What failed first, in words; jobs that fail alike are counted. */
+/** The first failure in words; jobs that fail alike are counted. */
 function Failed({ id, workflow, jobs }: { id: string; workflow: Workflow; jobs: readonly Job[] }) {
   const failed = jobs.filter((job) => job.state === "failed");
   const [job] = failed;

@@ -12,7 +12,7 @@ import { Table, type Column } from "../parts/table";
 import { cut, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { href, place, setQuery } from "../router";
-import { deedsOf } from "./workflow/deeds";
+import { verbsOf } from "./workflow/verbs";
 import { Bulk } from "./workflows/bulk";
 import { Selection } from "./workflows/selection";
 
@@ -91,18 +91,18 @@ function columns(rows: readonly Workflow[], selected: ReadonlySet<string>, selec
     { head: "Status", cell: (row) => <State state={row.status} /> },
     { head: "Workflow", names: true, cell: (row) => <><a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> <span class="mono faint" title={row.id}>{row.id.slice(0, 10)}</span></> },
     { head: "Jobs done", cell: (row) => <Progress row={row} /> },
-    { head: "Error or running jobs", kind: "wide", cell: (row) => <What row={row} /> },
+    { head: "Error or running jobs", kind: "wide", cell: (row) => <Trouble row={row} /> },
     { head: "Tags", kind: "narrow", cell: (row) => row.tags.map((tag) => (
       <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
     )) },
     { head: "Created", kind: "number", cell: (row) => <span class="dim"><Ago at={row.created_at} /></span> },
     { head: "Took", kind: "number", cell: (row) => <Took row={row} /> },
-    { head: "", cell: (row) => <Menu small label={`Actions on ${cut(plain(row.name), 60)}`} deeds={deedsOf(row, done)} /> },
+    { head: "", cell: (row) => <Menu small label={`Actions on ${cut(plain(row.name), 60)}`} verbs={verbsOf(row, done)} /> },
   ];
 }
 
-/** What failed, or what runs. */
-function What({ row }: { row: Workflow }) {
+/** The job that failed first, or those that run. */
+function Trouble({ row }: { row: Workflow }) {
   const { error, running } = row;
   if (error && row.status !== "succeeded") return <bdi class="bad">{cut(plain(`${error.job}: ${error.kind === null ? "its error is lost" : `${error.kind}, ${error.message}`}`), 160)}</bdi>;
   if (!running || running.length === 0) return null;

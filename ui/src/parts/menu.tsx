@@ -1,4 +1,4 @@
-// Deeds: calls that change something. The first is a button; the rest stand in a menu, which ends with the curl line of the marked one.
+// Verbs: what a user can do with a thing, each by calls. The first is a button; the rest stand in a menu, which ends with the curl line of the marked one.
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError, curl, request, unreachable, type Call } from "../api";
@@ -6,7 +6,7 @@ import { confirm } from "./dialog";
 import { Icon, type IconName } from "./icon";
 import { showError, showToast } from "./toasts";
 
-export interface Deed {
+export interface Verb {
   readonly label: string;
   readonly icon: IconName;
   /** One call, or one for each of many things. */
@@ -15,7 +15,7 @@ export interface Deed {
   readonly toast: string | ((count: number) => string);
   /** The call that takes it back. */
   readonly undo?: Call;
-  /** What is lost: then it is confirmed first, with `title` as the question. */
+  /** The loss: then it is confirmed first, with `title` as the question. */
   readonly confirm?: ComponentChildren;
   readonly title?: string;
   /** In the place of the call, for what must be filled in first. */
@@ -24,9 +24,9 @@ export interface Deed {
   readonly done?: () => void;
 }
 
-const callsOf = ({ call }: Deed): readonly Call[] => ("path" in call ? [call] : call);
+const callsOf = ({ call }: Verb): readonly Call[] => ("path" in call ? [call] : call);
 
-/** Calls of one deed that are made at a time. */
+/** Calls of one verb that are made at a time. */
 const MAX_CALLS = 4;
 
 /** Calls `act` for each element, at most `MAX_CALLS` at a time. */
@@ -46,28 +46,28 @@ async function make(calls: readonly Call[]): Promise<number> {
   return count;
 }
 
-export async function perform(deed: Deed): Promise<void> {
-  if (deed.open) return deed.open();
-  if (deed.confirm && !(await confirm(deed.title ?? `${deed.label}?`, deed.confirm, (deed.title ?? deed.label).replace(/\?$/, ""), deed.danger))) return;
+export async function perform(verb: Verb): Promise<void> {
+  if (verb.open) return verb.open();
+  if (verb.confirm && !(await confirm(verb.title ?? `${verb.label}?`, verb.confirm, (verb.title ?? verb.label).replace(/\?$/, ""), verb.danger))) return;
   try {
-    const count = await make(callsOf(deed));
-    const { undo, toast } = deed;
-    showToast(typeof toast === "string" ? toast : toast(count), "good", undo && (() => void request<unknown>(undo).then(() => deed.done?.(), showError)));
+    const count = await make(callsOf(verb));
+    const { undo, toast } = verb;
+    showToast(typeof toast === "string" ? toast : toast(count), "good", undo && (() => void request<unknown>(undo).then(() => verb.done?.(), showError)));
   } catch (error) {
     showError(error);
   }
-  deed.done?.();
+  verb.done?.();
 }
 
-export function DeedButton({ deed, main = false, small = false }: { deed: Deed; main?: boolean; small?: boolean }) {
+export function VerbButton({ verb, main = false, small = false }: { verb: Verb; main?: boolean; small?: boolean }) {
   const [busy, setBusy] = useState(false);
   const act = (): void => {
     setBusy(true);
-    void perform(deed).finally(() => setBusy(false));
+    void perform(verb).finally(() => setBusy(false));
   };
   return (
     <button type="button" class={`${main ? "main-act" : ""}${small ? " small" : ""}`} disabled={busy || unreachable.value !== null} onClick={act}>
-      <Icon name={deed.icon} />{deed.label}
+      <Icon name={verb.icon} />{verb.label}
     </button>
   );
 }
@@ -83,17 +83,17 @@ const GAP = 4;
 
 export interface MenuProps {
   readonly label: string;
-  readonly deeds: readonly Deed[];
+  readonly verbs: readonly Verb[];
   readonly small?: boolean;
 }
 
-export function Menu({ label, deeds, small = false }: MenuProps) {
+export function Menu({ label, verbs, small = false }: MenuProps) {
   const [open, setOpen] = useState(false);
   const [marked, mark] = useState(0);
   const place = useRef<HTMLSpanElement>(null);
   const box = useRef<HTMLDivElement>(null);
   const id = useId();
-  const at = Math.min(marked, deeds.length - 1);
+  const at = Math.min(marked, verbs.length - 1);
   const close = (focus: boolean): void => {
     setOpen(false);
     if (focus) place.current?.querySelector("button")?.focus();
@@ -127,10 +127,10 @@ export function Menu({ label, deeds, small = false }: MenuProps) {
       removeEventListener("focusin", outside);
     };
   }, [open]);
-  if (deeds.length === 0) return null;
+  if (verbs.length === 0) return null;
   const keys = (event: KeyboardEvent): void => {
     if (!open) return;
-    const to: Readonly<Record<string, number>> = { ArrowDown: (at + 1) % deeds.length, ArrowUp: (at + deeds.length - 1) % deeds.length, Home: 0, End: deeds.length - 1 };
+    const to: Readonly<Record<string, number>> = { ArrowDown: (at + 1) % verbs.length, ArrowUp: (at + verbs.length - 1) % verbs.length, Home: 0, End: verbs.length - 1 }; // plain: a key
     const next = to[event.key];
     if (next !== undefined) mark(next);
     else if (event.key === "Escape") close(true);
@@ -138,17 +138,17 @@ export function Menu({ label, deeds, small = false }: MenuProps) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const line = deeds[at] ? callsOf(deeds[at]).map(curl).join("\n") : "";
+  const line = verbs[at] ? callsOf(verbs[at]).map(curl).join("\n") : "";
   return (
     <span ref={place} class="menu-place" onKeyDown={keys}>
       <button type="button" class={small ? "small bare square" : "square"} aria-label={label} title={label} aria-haspopup="menu" aria-expanded={open} aria-controls={id} onClick={() => (mark(0), setOpen(!open))}><Icon name="more" /></button>
       {open ? (
         <div ref={box} class="menu over">
           <div id={id} role="menu" aria-label={label}>
-            {deeds.map((deed, row) => (
-              <button key={deed.label} type="button" role="menuitem" tabIndex={row === at ? 0 : -1} class={row === at ? "on" : undefined} disabled={unreachable.value !== null}
-                onPointerEnter={() => mark(row)} onClick={() => (close(true), void perform(deed))}>
-                <Icon name={deed.icon} />{deed.label}{deed.confirm || deed.open ? "…" : ""}
+            {verbs.map((verb, row) => (
+              <button key={verb.label} type="button" role="menuitem" tabIndex={row === at ? 0 : -1} class={row === at ? "on" : undefined} disabled={unreachable.value !== null}
+                onPointerEnter={() => mark(row)} onClick={() => (close(true), void perform(verb))}>
+                <Icon name={verb.icon} />{verb.label}{verb.confirm || verb.open ? "…" : ""}
               </button>
             ))}
           </div>

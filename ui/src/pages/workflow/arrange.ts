@@ -12,7 +12,7 @@ const MAX_EQUAL = 8;
 /** Boxes of a layer beyond this number stand in several columns. */
 const MAX_COLUMN = 24;
 
-export interface Item extends Box {
+export interface GraphItem extends Box {
   readonly kind: "job" | "stack" | "cell";
   readonly name: string;
   readonly handler: string;
@@ -38,7 +38,7 @@ export interface Picture {
   readonly width: number;
   readonly height: number;
   readonly down: boolean;
-  readonly items: readonly Item[];
+  readonly items: readonly GraphItem[];
   readonly frames: readonly Frame[];
   readonly lines: Lines;
 }
@@ -73,7 +73,7 @@ export const stepKey = (node: GraphNode): string =>
 
 export const isStack = (jobs: readonly number[]): boolean => jobs.length > MAX_EQUAL;
 
-type Mutable = { -readonly [Key in keyof Item]: Item[Key] };
+type Mutable = { -readonly [Key in keyof GraphItem]: GraphItem[Key] };
 
 export function arrange(graph: Graph, how: Arrangement): Picture {
   const { nodes, blocks } = graph;
@@ -150,10 +150,10 @@ function placeDown(items: Mutable[], layers: readonly number[][], width: number)
 }
 
 /** The lines of the server, from box to box. Those that many jobs have in common lead to their block, or meet in a junction. */
-function connect(graph: Graph, items: readonly Item[], itemOf: Int32Array, down: boolean): Lines {
+function connect(graph: Graph, items: readonly GraphItem[], itemOf: Int32Array, down: boolean): Lines {
   const jobs = graph.nodes.length;
   const junctions = jobs + graph.blocks.length;
-  const blocks = graph.blocks.map((block) => around([...new Set(block.jobs.map((job) => itemOf[job] ?? 0))].map((at) => items[at] as Item)));
+  const blocks = graph.blocks.map((block) => around([...new Set(block.jobs.map((job) => itemOf[job] ?? 0))].map((at) => items[at] as GraphItem)));
   const itemAt = (place: number): number => {
     if (place < jobs) return itemOf[place] ?? -1;
     const own = graph.blocks[place - jobs]?.jobs;
@@ -161,7 +161,7 @@ function connect(graph: Graph, items: readonly Item[], itemOf: Int32Array, down:
     return own && items[first]?.kind === "stack" && own.every((job) => itemOf[job] === first) ? first : -1;
   };
   const boxAt = (place: number): Size & { x: number; y: number } =>
-    place < jobs ? (items[itemAt(place)] as Item) : place < junctions ? (blocks[place - jobs] as Item) : (points.get(place) ?? NOWHERE);
+    place < jobs ? (items[itemAt(place)] as GraphItem) : place < junctions ? (blocks[place - jobs] as GraphItem) : (points.get(place) ?? NOWHERE);
   const points = new Map<number, Size & { x: number; y: number }>();
   const { ends: all } = graph.edges;
   const before = new Map<number, number[]>();

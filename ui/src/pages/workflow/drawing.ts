@@ -5,7 +5,7 @@ import { stateColour, stateFill, stateIcon, word } from "../../parts/state";
 import { plain } from "../../parts/text";
 import { now, span } from "../../parts/time";
 import { token } from "../../theme";
-import type { Frame, Item } from "./arrange";
+import type { Frame, GraphItem } from "./arrange";
 import { began, ended, stateOf } from "./jobs";
 import type { Area, Scene } from "./scene";
 
@@ -43,7 +43,7 @@ export class Drawing {
   private jobs: ReadonlyMap<number, Job> = new Map();
   /** Jobs for whose state the page may have a finer word than the events. */
   private refined: readonly number[] = [];
-  private readonly members = new WeakMap<Item, ReadonlySet<number>>();
+  private readonly members = new WeakMap<GraphItem, ReadonlySet<number>>();
   /** It stands where it was put first, until the reader moves it. */
   private whole = true;
 
@@ -271,7 +271,7 @@ export class Drawing {
     this.words("Fold", x + width - 12, y + 20, 400, 12, "dim", 60, "right");
   }
 
-  private counts(item: Item): [string, number][] {
+  private counts(item: GraphItem): [string, number][] {
     const place = (state: string): number => (ORDER.indexOf(state) + 99) % 99;
     const counts = this.scene.states.count(item.jobs);
     for (const job of this.refined) {
@@ -286,7 +286,7 @@ export class Drawing {
     return [...counts].sort((one, other) => place(one[0]) - place(other[0]));
   }
 
-  private membersOf(item: Item): ReadonlySet<number> {
+  private membersOf(item: GraphItem): ReadonlySet<number> {
     let found = this.members.get(item);
     if (!found) this.members.set(item, (found = new Set(item.jobs)));
     return found;
@@ -337,7 +337,7 @@ export class Drawing {
     this.words(`${word(state)}${attempts}${by}`, x + 29, y + 35.5, 400, 12, colour, width - 40);
   }
 
-  private stack(item: Item): void {
+  private stack(item: GraphItem): void {
     const { context } = this;
     const { x, y, width, height } = item;
     context.fillStyle = this.colour("raised");
@@ -433,7 +433,7 @@ interface View {
   readonly ratio: number;
 }
 
-interface Kept {
+interface LinePicture {
   readonly canvas: HTMLCanvasElement;
   readonly view: View;
   /** Lines that are not drawn yet. */
@@ -442,8 +442,8 @@ interface Kept {
 
 /** The lines in and around the view, kept as a picture: they do not change, and are the most of a large graph. */
 class Lines {
-  private shown: Kept | null = null;
-  private next: Kept | null = null;
+  private shown: LinePicture | null = null;
+  private next: LinePicture | null = null;
   /** A canvas that shows nothing now. Each takes megabytes, which browsers free late. */
   private spare: HTMLCanvasElement | null = null;
 
@@ -497,7 +497,7 @@ class Lines {
     this.next = { canvas, view, left };
   }
 
-  private part({ view, canvas, left }: Kept, scene: Scene, colour: string): void {
+  private part({ view, canvas, left }: LinePicture, scene: Scene, colour: string): void {
     const context = canvas.getContext("2d");
     if (!context) return void (left.length = 0);
     context.setTransform(view.ratio, 0, 0, view.ratio, view.width * view.ratio * 0.5, view.height * view.ratio * 0.5);

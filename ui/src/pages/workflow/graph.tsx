@@ -7,7 +7,7 @@ import { word } from "../../parts/state";
 import { cut, plain } from "../../parts/text";
 import { now } from "../../parts/time";
 import { colours } from "../../theme";
-import { arrange, isStack, stepKey, steps, type Item } from "./arrange";
+import { arrange, isStack, stepKey, steps, type GraphItem } from "./arrange";
 import { Drawing, MARGIN } from "./drawing";
 import { Panel } from "./panel";
 import { Scene, type States } from "./scene";
@@ -53,7 +53,7 @@ export function GraphView({ graph, states, onRedraw, changes, jobs, open, onOpen
   const down = width > 0 && width < MIN_RIGHT_WIDTH;
   const scene = useMemo(() => new Scene(arrange(graph, { folded, open: opened, down, width: inner }), states), [graph, states, folded, opened, down, inner]);
 
-  // What failed opens its stack by itself, once; so does the job of the drawer.
+  // A failed job opens its stack by itself, once; so does the job of the drawer.
   const shown = useRef(new Set<string>());
   useEffect(() => {
     const found = stacks.filter(([key, members]) => !shown.current.has(key) && (states.count(members).get("failed") ?? 0) > 0).map(([key]) => key);
@@ -102,7 +102,7 @@ export function GraphView({ graph, states, onRedraw, changes, jobs, open, onOpen
     drawing.show(scene.item(at));
   }, [drawing, open, scene]);
 
-  const toggle = (item: Item): void => {
+  const toggle = (item: GraphItem): void => {
     const node = graph.nodes[item.jobs[0] ?? 0];
     if (!node) return;
     const key = stepKey(node);

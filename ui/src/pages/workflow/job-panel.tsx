@@ -5,7 +5,7 @@ import { limitWords, type AttemptError, type Job } from "../../model";
 import { Action } from "../../parts/action";
 import { Icon } from "../../parts/icon";
 import { field, Json } from "../../parts/json";
-import { Copy, DeedButton, Menu, type Deed } from "../../parts/menu";
+import { Copy, VerbButton, Menu, type Verb } from "../../parts/menu";
 import { Problem } from "../../parts/toasts";
 import { State } from "../../parts/state";
 import { Loading } from "../../parts/table";
@@ -304,8 +304,8 @@ function Input({ id, name }: { id: string; name: string }) {
   );
 }
 
-/** What is possible now, the likeliest first. */
-function deedsOf(id: string, job: Job, own: string, done: () => void, mark: () => void): Deed[] {
+/** Those that are possible now, the likeliest first. */
+function verbsOf(id: string, job: Job, own: string, done: () => void, mark: () => void): Verb[] {
   const { state } = job;
   const post = (word: string, body?: unknown): Call => ({ method: "POST", path: `${own}:${word}`, ...(body === undefined ? {} : { body }) });
   // Sent twice, it does nothing the second time: a job that ran again meanwhile has ended later.
@@ -313,7 +313,7 @@ function deedsOf(id: string, job: Job, own: string, done: () => void, mark: () =
   const restart = (cascade: boolean): Call => ({ method: "POST", path: `v1/workflows/${id}:restart`, body: { jobs: [job.name], cascade, ...seen } });
   const ended = over(job);
   const broken = state === "failed" || state === "cancelled";
-  const found: Deed[] = [];
+  const found: Verb[] = [];
   if (broken) found.push({ label: "Retry job", icon: "retry", call: post("retry", seen), toast: "The job runs again.", done });
   if (broken || (!ended && state !== "running")) found.push({ label: "Skip", icon: "skip", call: post("skip"), toast: "Skipped.", title: "Skip the job", confirm: "The rules of the jobs after it decide whether they run.", done });
   if (!ended) found.push({ label: "Cancel job", icon: "struck", call: post("cancel"), toast: "Cancelled.", title: "Cancel the job", confirm: state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run.", danger: true, done });
@@ -328,11 +328,11 @@ const MAX_BUTTONS = 3;
 
 function Foot({ id, job, own, done, mark }: { id: string; job: Job; own: string; done: () => void; mark: () => void }) {
   if (!mayAct()) return null;
-  const deeds = deedsOf(id, job, own, done, mark);
+  const verbs = verbsOf(id, job, own, done, mark);
   return (
     <footer role="group" aria-label="Actions on the job">
-      {deeds.slice(0, MAX_BUTTONS).filter((deed) => deed.label.length < 20).map((deed, at) => <DeedButton key={deed.label} deed={deed} main={at === 0 && deed.label === "Retry job"} />)}
-      <span class="push"><Menu label="More, and the curl line" deeds={deeds} /></span>
+      {verbs.slice(0, MAX_BUTTONS).filter((verb) => verb.label.length < 20).map((verb, at) => <VerbButton key={verb.label} verb={verb} main={at === 0 && verb.label === "Retry job"} />)}
+      <span class="push"><Menu label="More, and the curl line" verbs={verbs} /></span>
     </footer>
   );
 }

@@ -49,7 +49,7 @@ const Waited = ({ job }: { job: Job }) => <Span ms={waitedFor(job)} />;
 /** Equal neighbours beyond this number are one row. */
 const MAX_EQUAL_ROWS = 8;
 
-interface Row {
+interface JobRow {
   readonly job: Job;
   /** Rows that stand behind this one. */
   readonly more: number;
@@ -59,8 +59,8 @@ interface Row {
 const alike = (one: Job, other: Job): boolean =>
   one.handler === other.handler && stem(one.name) === stem(other.name) && stateOf(one) === stateOf(other) && !["failed", "running", "retrying"].includes(stateOf(one));
 
-function folded(jobs: readonly Job[], opened: ReadonlySet<number>, open: string | null): Row[] {
-  const rows: Row[] = [];
+function folded(jobs: readonly Job[], opened: ReadonlySet<number>, open: string | null): JobRow[] {
+  const rows: JobRow[] = [];
   for (let from = 0; from < jobs.length; ) {
     const first = jobs[from] as Job;
     let to = from + 1;
@@ -73,7 +73,7 @@ function folded(jobs: readonly Job[], opened: ReadonlySet<number>, open: string 
   return rows;
 }
 
-const columns = (id: string, show: (row: Row) => void): readonly Column<Row>[] => [
+const columns = (id: string, show: (row: JobRow) => void): readonly Column<JobRow>[] => [
   { head: "State", cell: ({ job }) => <State state={stateOf(job)} /> },
   { head: "Job", names: true, cell: (row) => (
     <><JobLink id={id} name={row.job.name} max={48} />{row.more > 0 ? <> <button class="link above" onClick={() => show(row)}>and {row.more.toLocaleString("en")} more</button></> : null}</>

@@ -1,6 +1,6 @@
 // What is drawn of a graph, and where it is found again: without a screen, so it can be measured.
 import type { Box, Graph } from "../../model";
-import type { Item, Picture } from "./arrange";
+import type { GraphItem, Picture } from "./arrange";
 
 /** Words for states as they are kept for each job: a later server may have more. */
 export class States {
@@ -140,8 +140,8 @@ export class Scene {
     this.lines.each(area, take);
   }
 
-  item(at: number): Item {
-    return this.picture.items[at] as Item;
+  item(at: number): GraphItem {
+    return this.picture.items[at] as GraphItem;
   }
 
   /** The box of a job: its cell when its stack is open. */

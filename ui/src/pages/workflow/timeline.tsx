@@ -23,7 +23,7 @@ interface Piece {
   readonly to: number;
 }
 
-interface Row {
+interface TimelineRow {
   readonly key: string;
   readonly jobs: readonly Job[];
   readonly pieces: readonly Piece[];
@@ -44,7 +44,7 @@ function pieces(job: Job, at: number): Piece[] {
 }
 
 /** From the first that was ready to the first start; from there to the last end. */
-function together(jobs: readonly Job[], at: number): Piece[] {
+function stepPieces(jobs: readonly Job[], at: number): Piece[] {
   const all = jobs.flatMap((job) => pieces(job, at));
   const waits = all.filter(({ kind }) => kind === "waiting" || kind === "limited");
   const runs = all.filter(({ kind }) => !WAITS.includes(kind));
@@ -75,7 +75,7 @@ export function Timeline({ id, graph, jobs, open, live }: TimelineProps) {
   const at = (jobs ?? []).reduce((latest, job) => Math.max(latest, ended(job) ?? began(job) ?? 0), live ? now.value : now.peek());
   const order = [...(jobs ?? [])].sort((one, other) => one.index - other.index);
   const bySteps = order.length > MAX_ROWS && graph !== null;
-  const rows: Row[] = [];
+  const rows: TimelineRow[] = [];
   if (bySteps) {
     const groups = new Map<string, Job[]>();
     for (const job of order) {
@@ -84,7 +84,7 @@ export function Timeline({ id, graph, jobs, open, live }: TimelineProps) {
       groups.set(key, [...(groups.get(key) ?? []), job]);
     }
     for (const [key, members] of groups) {
-      rows.push({ key, jobs: members, pieces: together(members, at) });
+      rows.push({ key, jobs: members, pieces: stepPieces(members, at) });
       if (opened.has(key) && members.length > 1) rows.push(...members.map((job) => ({ key: String(job.index), jobs: [job], pieces: pieces(job, at) })));
     }
   } else rows.push(...order.map((job) => ({ key: String(job.index), jobs: [job], pieces: pieces(job, at) })));

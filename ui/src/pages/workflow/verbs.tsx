@@ -1,19 +1,19 @@
-// What can be done with a workflow now.
+// The verbs that are possible for a workflow now.
 import { mayAct, mayStart, type Call } from "../../api";
 import type { Workflow } from "../../model";
 import { confirm } from "../../parts/dialog";
 import { keepWords, SPANS } from "../../parts/keep";
-import { perform, type Deed } from "../../parts/menu";
+import { perform, type Verb } from "../../parts/menu";
 
 /** Those that stand outside of the menu. */
 export const MAIN: readonly string[] = ["Start", "Retry failed", "Resume", "Pause"];
 
-/** What can be done now, the likeliest first. */
-export function deedsOf(workflow: Workflow, done: () => void, removed: () => void = done): Deed[] {
+/** The likeliest first. */
+export function verbsOf(workflow: Workflow, done: () => void, removed: () => void = done): Verb[] {
   const { id, status, finished_at, job_counts } = workflow;
   const post = (verb: string, body?: unknown): Call => ({ method: "POST", path: `v1/workflows/${id}:${verb}`, ...(body === undefined ? {} : { body }) });
   const is = (...words: string[]): boolean => words.includes(status);
-  const found: Deed[] = [];
+  const found: Verb[] = [];
   if (is("pending") && mayStart()) found.push({ label: "Start", icon: "play", call: post("start"), toast: "Started.", done });
   if (!mayAct()) return found;
   if (is("failed", "cancelled")) found.push({ label: "Retry failed", icon: "retry", call: post("retry", finished_at ? { as_of: finished_at } : undefined), toast: "Failed and cancelled jobs run again.", done });
@@ -23,7 +23,7 @@ export function deedsOf(workflow: Workflow, done: () => void, removed: () => voi
     const running = job_counts["running"] ?? 0;
     found.push({ label: "Cancel", icon: "struck", call: post("cancel"), toast: "Cancelled.", title: "Cancel the workflow", confirm: `${running === 0 ? "No job starts" : "Running jobs are asked to stop, and no others start"}.`, danger: true, done });
   }
-  const keep = (after: string): Deed => ({ label: "Keep for", icon: "clock", call: post("expire", { after }), toast: `It is kept ${keepWords(after)} after its end.`, done });
+  const keep = (after: string): Verb => ({ label: "Keep for", icon: "clock", call: post("expire", { after }), toast: `It is kept ${keepWords(after)} after its end.`, done });
   found.push({ ...keep("30d"), open: () => void askSpan(keep) });
   if (is("pending", "succeeded", "failed", "cancelled")) {
     found.push({ label: "Remove", icon: "trash", call: { method: "DELETE", path: `v1/workflows/${id}` }, toast: "Removed.", title: "Remove the workflow", confirm: "Its jobs, outputs and logs are deleted. This cannot be undone.", danger: true, done: removed });
@@ -31,7 +31,7 @@ export function deedsOf(workflow: Workflow, done: () => void, removed: () => voi
   return found;
 }
 
-export async function askSpan(keep: (after: string) => Deed): Promise<void> {
+export async function askSpan(keep: (after: string) => Verb): Promise<void> {
   let after = "30d";
   const body = (
     <select aria-label="How long it is kept" defaultValue={after} onChange={(event) => (after = event.currentTarget.value)}>
