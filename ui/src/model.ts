@@ -12,6 +12,9 @@ export interface Workflow {
   readonly finished_at: string | null;
   readonly expires_at: string | null;
   readonly job_counts: JobCounts;
+  /** The job that failed first, and names of jobs that run: lists of at most 100 have them. */
+  readonly error?: { readonly job: string; readonly kind: string | null; readonly message: string | null };
+  readonly running?: readonly string[];
 }
 
 export interface Page<Item> {
@@ -78,6 +81,8 @@ export interface Job {
   readonly why_not_running: WhyNotRunning | null;
   readonly limits?: readonly Limit[];
   readonly errors?: readonly AttemptError[];
+  /** The last error, in pages of jobs. */
+  readonly error?: { readonly kind: string; readonly message: string };
   readonly progress?: { readonly percent: number; readonly text: string; readonly at: string; readonly attempt: number };
 }
 

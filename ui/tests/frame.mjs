@@ -81,7 +81,7 @@ test("keys go to pages and show what keys there are, but not while a field has t
   const { items } = await server.get("v1/workflows?name=order");
   await page.goto(`${server.page}#/workflows/${items[0].id}?job=charge`);
   await page.locator("aside.drawer").waitFor();
-  await page.waitForFunction(() => / order failed - Tidegate$/.test(document.title));
+  await page.waitForFunction(() => /^order failed - Tidegate$/.test(document.title));
   await page.locator(".top h1").click();
   await page.keyboard.press("Escape");
   await page.locator("aside.drawer").waitFor({ state: "detached" });

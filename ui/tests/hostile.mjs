@@ -41,7 +41,9 @@ test("names, params, outputs, errors and logs are texts", async () => {
   await page.getByRole("link", { name: "onerror" }).first().click();
   for (const name of Object.values(names)) {
     await page.goto(`${server.page}#/workflows/${id}?job=${encodeURIComponent(name)}`);
-    await page.locator("aside dl.facts").waitFor();
+    await page.locator("aside dl.facts").first().waitFor();
+    for (const tab of await page.locator("aside [role=tab]").all()) await tab.click();
+    await page.locator("aside").getByRole("tab", { name: "Log" }).click();
     await page.locator("aside .log").waitFor();
     assert.equal(await page.locator("aside .problem").count(), 0, name);
     assert.ok((await page.locator("aside .log").innerText()).includes("\\u001b[31mred"));

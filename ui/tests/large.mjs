@@ -78,12 +78,15 @@ for (const [name, jobs] of Object.entries(graphs)) {
       return ((1000 * ((await metric("TaskDuration")) - busy)) / (await page.evaluate(() => globalThis.frames_))).toFixed(1);
     };
     const whole = await pan();
-    await page.getByRole("button", { name: "fit" }).click();
+    // Of a graph that is folded, all jobs are the larger picture.
+    const all = page.getByRole("button", { name: "All jobs" });
+    if (await all.isVisible()) await all.click();
+    await page.getByRole("application", { name: "Graph of the jobs" }).press("0");
     for (let at = 0; at < 14; at++) await page.getByRole("button", { name: "larger" }).click();
     await page.waitForTimeout(300);
     await picture(page, `large-${name.replaceAll(/[ ,]+/g, "-")}-near`);
     const near = await pan();
-    await page.getByRole("button", { name: "fit" }).click();
+    await page.getByRole("application", { name: "Graph of the jobs" }).press("0");
     const [job] = await server.claim(jobs[0].queue);
     const changed = Date.now();
     await page.locator('[aria-label="Jobs"] .pill.running').first().waitFor();

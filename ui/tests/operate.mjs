@@ -59,8 +59,11 @@ test("a queue is paused and resumed", async () => {
   const page = await browser.open(`${server.page}#/queues`);
   const row = table(page, "Queues").locator("tr", { hasText: "mail" });
   await row.getByRole("button", { name: "Pause", exact: true }).click();
-  await confirm(page);
   await become("paused", async () => (await item("v1/queues", "mail")).paused);
+  await page.getByRole("button", { name: "Undo" }).click();
+  await become("not paused", async () => !(await item("v1/queues", "mail")).paused);
+  await row.getByRole("button", { name: "Pause", exact: true }).click();
+  await become("paused again", async () => (await item("v1/queues", "mail")).paused);
   await row.getByRole("button", { name: "Resume", exact: true }).click();
   await become("resumed", async () => !(await item("v1/queues", "mail")).paused);
   assert.deepEqual(page.mistakes, []);
@@ -70,7 +73,6 @@ test("a worker is drained and gets jobs again", async () => {
   const page = await browser.open(`${server.page}#/workers`);
   const row = table(page, "Workers").locator("tr", { hasText: "tests-1" });
   await row.getByRole("button", { name: "Drain", exact: true }).click();
-  await confirm(page);
   await become("draining", async () => (await item("v1/workers", "tests-1")).draining_since);
   await row.getByRole("button", { name: "Undrain", exact: true }).click();
   await become("not draining", async () => !(await item("v1/workers", "tests-1")).draining_since);
@@ -82,7 +84,7 @@ test("the key / goes to the filter of each page", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   const cases = [
     ["limits", "Filter", "search"], ["queues", "Filter", "search"], ["workers", "Filter", "search"], ["failures", "Filter", "search"],
-    ["workflows", "Name", "search"], [`workflows/${items[0].id}`, "", "checkbox"],
+    ["workflows", "Name", "search"], [`workflows/${items[0].id}`, "", "search"],
   ];
   for (const [place, label, type] of cases) {
     await page.goto(`${server.page}#/${place}`);
@@ -177,24 +179,33 @@ test("failures stand together by error, and are retried and removed together", a
   const page = await browser.open(`${server.page}#/failures`);
   const row = table(page, "Failures").locator("tbody tr", { hasText: "CardDeclined" });
   await row.waitFor();
-  assert.match(await row.innerText(), /^3\s/);
+  await row.getByRole("button", { name: "Retry 3" }).waitFor();
   await checkPage(page, "failures");
-  await row.getByRole("button", { name: "curl: Retry" }).click();
-  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X POST '.*:retry' .*"as_of":"/gm)?.length, 3);
+  const menu = row.getByRole("button", { name: "Actions on CardDeclined" });
+  const line = page.locator(".menu pre.curl");
+  await menu.click();
+  assert.equal((await line.innerText()).match(/^curl -s -X POST '.*:retry' .*"as_of":/gm)?.length, 3);
+  await page.keyboard.press("ArrowDown");
+  await line.filter({ hasText: "DELETE" }).waitFor();
+  assert.equal((await line.innerText()).match(/^curl -s -X DELETE '/gm)?.length, 3);
   await page.keyboard.press("Escape");
-  await row.getByRole("button", { name: "curl: Remove" }).click();
-  assert.equal((await page.locator("pre.curl").innerText()).match(/^curl -s -X DELETE '/gm)?.length, 3);
-  await page.keyboard.press("Escape");
-  await row.getByRole("button", { name: "Retry", exact: true }).click();
-  await confirm(page);
+  await row.getByRole("button", { name: "Retry 3" }).click();
   await become("retried", async () => (await server.get("v1/workflows:count?status=failed")).total === 0);
   const failed = ({ lease }) => ({ lease, outcome: "failed", error: { kind: "CardDeclined", message: "no" }, retry: "never" });
   await server.report(...(await server.claim("broken", 3)).map(failed));
   await row.waitFor();
-  await row.getByRole("button", { name: "Remove", exact: true }).click();
+  await menu.click();
+  await row.getByRole("menuitem", { name: "Remove 3 workflows" }).click();
   await confirm(page);
   await become("removed", async () => (await server.get("v1/workflows:count?name=broken")).total === 0);
   assert.deepEqual(page.mistakes, []);
+});
+
+test("workers stand in the order of their numbers", async () => {
+  const page = await browser.open(`${demo.page}#/workers`);
+  await table(page, "Workers").getByText("demo-12").waitFor();
+  const names = await table(page, "Workers").locator("tbody th").allInnerTexts();
+  assert.deepEqual(names, Array.from({ length: 12 }, (_, at) => `demo-${at + 1}`));
 });
 
 test("the last answer before the server was gone is not shown as current", async () => {

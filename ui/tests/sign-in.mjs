@@ -22,6 +22,9 @@ async function signIn(page, token) {
   await page.getByRole("button", { name: "Sign in" }).click();
 }
 
+/** All that changes something. */
+const VERBS = ".action, .curl-button, .mark-succeeded, .acts button, .menu-place, .selection, .check, aside footer button";
+
 test("a wrong token is refused, and a right one is never in the page, its address or its storage", async () => {
   const page = await browser.open(`${server.page}#/workflows`);
   const requests = [];
@@ -32,7 +35,7 @@ test("a wrong token is refused, and a right one is never in the page, its addres
   await signIn(page, tokens.admin);
   await page.getByRole("link", { name: "report" }).click();
   await page.locator(".mark.live").waitFor();
-  await page.getByRole("button", { name: "curl: pause" }).click();
+  await page.getByRole("button", { name: "Other actions" }).click();
   const line = await page.locator("pre.curl").innerText();
   assert.ok(line.includes('-H "Authorization: Bearer $TIDEGATE_TOKEN"'), line);
   const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, document.documentElement.outerHTML, location.href]));
@@ -49,9 +52,9 @@ test("an admin acts, and sees a workflow as it changes", async () => {
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   await signIn(page, tokens.admin);
   await page.getByRole("button", { name: "Pause", exact: true }).click();
-  await page.locator("h1 .pill.paused").waitFor();
+  await page.locator(".head .pill.paused").waitFor();
   await page.getByRole("button", { name: "Resume", exact: true }).click();
-  await page.locator("h1 .pill.running").waitFor();
+  await page.locator(".head .pill.running").waitFor();
 });
 
 test("with a read token there is no action", async () => {
@@ -59,12 +62,12 @@ test("with a read token there is no action", async () => {
   await signIn(page, tokens.read);
   await page.getByText("read only").waitFor();
   await page.getByRole("link", { name: "report" }).waitFor();
-  assert.equal(await page.locator(".action, .curl-button").count(), 0);
+  assert.equal(await page.locator(VERBS).count(), 0);
   for (const one of [`${id}?job=fetch`, pending]) {
     await page.goto(`${server.page}#/workflows/${one}`);
     await page.locator('[aria-label="Jobs"] a').first().waitFor();
     await page.waitForTimeout(300);
-    assert.equal(await page.locator(".action, .curl-button, .mark-succeeded").count(), 0);
+    assert.equal(await page.locator(VERBS).count(), 0);
   }
   assert.deepEqual(page.mistakes, []);
 });
@@ -73,8 +76,11 @@ test("with a work token workflows can be started, and nothing else", async () =>
   const page = await browser.open(`${server.page}#/workflows/${pending}`);
   await signIn(page, tokens.work);
   await page.getByRole("button", { name: "Start", exact: true }).waitFor();
-  assert.equal(await page.locator(".action").count(), 1);
+  assert.equal(await page.locator(".acts button").count(), 2);
+  await page.getByRole("button", { name: "Other actions" }).click();
+  assert.deepEqual(await page.getByRole("menuitem").allInnerTexts(), ["Start"]);
+  await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Start", exact: true }).click();
-  await page.locator("h1 .pill.running").waitFor();
-  assert.equal(await page.locator(".action").count(), 0);
+  await page.locator(".head .pill.running").waitFor();
+  assert.equal(await page.locator(VERBS).count(), 0);
 });

@@ -50,19 +50,29 @@ async function half(queue) {
 
 const jobRow = (page, name) => page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator("th").getByRole("link", { name, exact: true }) });
 const stateIs = (page, name, state) => jobRow(page, name).locator(`.pill.${state}`).waitFor();
-const statusIs = (page, status) => page.locator(`h1 .pill.${status}`).waitFor();
+const statusIs = (page, status) => page.locator(`.head .pill.${status}`).waitFor();
+const tab = (page, name) => page.locator("aside.drawer").getByRole("tab", { name }).click();
 const panel = (page) => page.locator("aside.drawer");
-/** Clicks on the middle of the graph once the named job is there: the canvas moves and listens later than the table is there. */
-async function clickCentre(page, name) {
+/** Clicks on the first box of the graph once the named job is there: the canvas moves and listens later than the table is there. */
+async function clickFirst(page, name) {
   const canvas = page.locator("canvas");
+  const position = { x: 90, y: 48 };
   while (!(await canvas.getAttribute("title"))?.startsWith(`${name} · `)) {
-    await canvas.hover();
+    await canvas.hover({ position });
     await page.waitForTimeout(20);
   }
-  await canvas.click();
+  await canvas.click({ position });
 }
+/** A button, or else an entry of the menu. */
 async function act(place, name) {
-  await place.getByRole("button", { name, exact: true }).click();
+  const button = place.getByRole("button", { name, exact: true });
+  const menu = place.locator("[aria-haspopup=menu]");
+  await button.or(menu).first().waitFor();
+  if (await button.isVisible()) await button.click();
+  else {
+    await menu.click();
+    await place.getByRole("menuitem", { name: new RegExp(`^${name}…?$`) }).click();
+  }
   const submit = place.page().locator("dialog button[type=submit]");
   await place.page().waitForTimeout(50);
   if (await submit.isVisible()) await submit.click();
@@ -78,7 +88,10 @@ test("the table and the graph follow what happens within half a second", async (
   await stateIs(page, "fetch", "running");
   assert.ok(Date.now() - began < 1500, `it took ${Date.now() - began} ms`);
   await server.report({ lease: job.lease, outcome: "succeeded" });
+  await page.getByRole("button", { name: "and 29 more" }).click();
   await stateIs(page, "page-29", "ready");
+  await page.getByRole("button", { name: "All jobs" }).click();
+  await page.waitForTimeout(200);
   const colours = await page.locator("canvas").evaluate((canvas) => {
     const context = canvas.getContext("2d");
     const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
@@ -91,7 +104,7 @@ test("the table and the graph follow what happens within half a second", async (
     };
     return { succeeded: count("ok"), ready: count("dim"), failed: count("bad") };
   });
-  assert.ok(colours.succeeded > 50 && colours.ready > 50 && colours.failed < 5, JSON.stringify(colours));
+  assert.ok(colours.succeeded > 10 && colours.ready > 50 && colours.failed < 5, JSON.stringify(colours));
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -99,20 +112,89 @@ test("the panel of a job has all that is known of it", async () => {
   const { id, failed } = await half("panel");
   const page = await browser.open(`${server.page}#/workflows/${id}?job=fetch`);
   const shown = panel(page);
-  await shown.getByText("page 2 of 10").waitFor();
-  for (const text of ["http.get", "2 of 2", '"bytes": 1256', '"url": "https://example.org"', "503 from upstream", "HTTPError"]) {
-    assert.ok((await shown.innerText()).includes(text), text);
+  await shown.getByText('"bytes": 1256').waitFor();
+  for (const text of ["http.get", "2 of 2"]) assert.ok((await shown.innerText()).includes(text), text);
+  for (const [name, text] of [["Log", "page 2 of 10"], ["Params", '"url": "https://example.org"']]) {
+    await tab(page, name);
+    await shown.getByText(text).waitFor();
   }
+  await page.keyboard.press("ArrowRight");
+  await shown.getByRole("tab", { name: "Definition", selected: true }).waitFor();
   await jobRow(page, failed).getByRole("link").first().click();
+  await tab(page, "Error");
   await shown.getByText("line 2").waitFor();
-  await shown.getByText("fetch", { exact: true }).last().click();
+  await shown.getByText("The worker reported this error as final").or(shown.getByText("attempts failed")).first().waitFor();
+  await tab(page, "Inputs");
+  await shown.locator("summary", { hasText: "fetch" }).click();
   await shown.getByText('"bytes": 1256').waitFor();
   await jobRow(page, "join").getByRole("link").first().click();
-  await shown.getByText("doomed").waitFor();
+  await shown.locator(".warning", { hasText: `Blocked by ${failed}` }).waitFor();
   await page.getByText("Globals", { exact: true }).click();
   await page.getByText('"day": "2026-11-24"').waitFor();
   await shown.getByRole("button", { name: "close the job" }).click();
   await shown.waitFor({ state: "detached" });
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a failure is said above, in the table and in the drawer, and the next job is a key away", async () => {
+  const { id, failed } = await half("above");
+  const page = await browser.open(`${server.page}#/workflows/${id}`);
+  await page.locator(".banner.bad", { hasText: `${failed} failed: HTTPError, 503 from upstream` }).waitFor();
+  assert.match(await page.locator('[aria-label="Jobs"] tbody tr').first().innerText(), /Failed[^]*HTTPError: 503 from upstream/);
+  await page.locator(".banner.bad").getByRole("link", { name: failed }).click();
+  await panel(page).getByText("503 from upstream").first().waitFor();
+  await page.keyboard.press("Shift+J");
+  await panel(page).locator(".pill.running").waitFor();
+  await page.keyboard.press("Shift+K");
+  await panel(page).getByRole("heading", { name: failed }).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a menu is used with keys, and shows the call of the marked verb", async () => {
+  const id = await report("menu");
+  const page = await browser.open(`${server.page}#/workflows/${id}`);
+  const opener = page.getByRole("button", { name: "Other actions" });
+  await opener.focus();
+  await page.keyboard.press("Enter");
+  const line = page.locator(".menu pre.curl");
+  await line.filter({ hasText: ":pause'" }).waitFor();
+  await page.keyboard.press("ArrowDown");
+  await line.filter({ hasText: ":cancel'" }).waitFor();
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("ArrowUp");
+  await line.filter({ hasText: ":expire'" }).waitFor();
+  await page.keyboard.press("Escape");
+  await line.waitFor({ state: "detached" });
+  assert.equal(await opener.evaluate((own) => own === document.activeElement), true);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press("p");
+  await page.keyboard.press("Enter");
+  await statusIs(page, "paused");
+  await page.getByRole("button", { name: "Undo" }).click();
+  await statusIs(page, "running");
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("equal jobs are a stack, which opens where a job has failed", async () => {
+  const id = await report("stack");
+  const page = await browser.open(`${server.page}#/workflows/${id}`);
+  await page.getByText("33 jobs in 4 steps").waitFor();
+  const graph = page.getByRole("application", { name: "Graph of the jobs" });
+  const height = async () => (await graph.boundingBox()).height;
+  assert.ok((await height()) < 180, `${await height()}`);
+  await graph.focus();
+  for (const key of ["ArrowRight", "ArrowRight"]) await page.keyboard.press(key);
+  await page.locator(".graph [role=status]", { hasText: "page, 30 jobs" }).waitFor({ state: "attached" });
+  await page.keyboard.press("Enter");
+  const bigger = async (than) => {
+    for (let tries = 0; tries < 100 && (await height()) <= than; tries++) await page.waitForTimeout(50);
+    assert.ok((await height()) > than);
+  };
+  await bigger(180);
+  const broken = await half("stack-failed");
+  await page.goto(`${server.page}#/workflows/${broken.id}`);
+  await bigger(180);
+  await page.getByRole("button", { name: "All jobs" }).click();
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -121,34 +203,36 @@ test("a log and the progress are followed while a job runs", async () => {
   const [job] = running;
   const page = await browser.open(`${server.page}#/workflows/${id}?job=${job.job}`);
   await panel(page).getByText("began").waitFor();
-  await panel(page).getByText("40 %").waitFor();
+  await panel(page).getByText("40%").waitFor();
   await server.post("v1/jobs/extend", { leases: [], notes: [{ lease: job.lease, progress: { percent: 70, text: "later" }, log: ["a later line"] }] });
   await panel(page).getByText("a later line").waitFor();
-  await panel(page).getByText("70 %").waitFor();
+  await panel(page).getByText("70%").waitFor();
 });
 
 test("each action on a job", async () => {
   const { id, running, failed } = await half("act");
   const page = await browser.open(`${server.page}#/workflows/${id}?job=${failed}`);
   const shown = panel(page);
-  await act(shown, "Retry");
+  await act(shown, "Retry job");
   await stateIs(page, failed, "ready");
   await act(shown, "Skip");
   await stateIs(page, failed, "skipped");
   await page.goto(`${server.page}#/workflows/${id}?job=${running[0].job}`);
-  await act(shown, "Cancel");
+  await act(shown, "Cancel job");
   await stateIs(page, running[0].job, "cancelled");
-  await shown.getByText("mark succeeded…").click();
+  await act(shown, "Mark succeeded");
   await shown.getByRole("textbox").fill('{"n": 12345678901234567890');
   await shown.getByText("not JSON").waitFor();
   await shown.getByRole("textbox").fill('{"n": 12345678901234567890}');
-  await act(shown, "Mark succeeded");
+  await act(shown, "Mark as succeeded");
   await stateIs(page, running[0].job, "succeeded");
+  await tab(page, "Output");
   await shown.getByText('"n": 12345678901234567890').waitFor();
   await act(shown, "Restart");
   await stateIs(page, running[0].job, "ready");
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
-  await shown.getByRole("button", { name: "curl: Restart with downstream jobs" }).click();
+  await shown.getByRole("button", { name: "More, and the curl line" }).click();
+  await shown.getByRole("menuitem", { name: "Restart with downstream jobs" }).hover();
   assert.match(await page.locator("pre.curl").innerText(), /:restart' .*"jobs":\["fetch"\],"cascade":true,"as_of":/);
   await page.keyboard.press("Escape");
   // Running jobs must be stopped before all can run again.
@@ -173,12 +257,14 @@ test("each action on a workflow", async () => {
   await statusIs(page, "running");
   await act(actions, "Cancel");
   await statusIs(page, "cancelled");
-  await act(actions, "Retry");
+  await act(actions, "Retry failed");
   await statusIs(page, "running");
   await act(actions, "Cancel");
   await statusIs(page, "cancelled");
+  await actions.getByRole("button", { name: "Other actions" }).click();
+  await actions.getByRole("menuitem", { name: "Keep for" }).click();
   await page.getByLabel("How long it is kept").selectOption("1d");
-  await act(actions, "Keep for");
+  await page.locator("dialog button[type=submit]").click();
   await page.getByText("kept until").waitFor();
   await act(actions, "Remove");
   await page.getByRole("heading", { name: "Workflows", exact: true }).waitFor();
@@ -206,19 +292,20 @@ test("an address without a workflow's id shows the refusal, and ends no stream o
   await context.close();
 });
 
-test("a dialog names the deed, and closes when the address changes", async () => {
+test("a dialog names the verb, and closes when the address changes", async () => {
   const id = await report("dialogs");
   const page = await browser.open(`${server.page}#/workflows`);
   await page.goto(`${server.page}#/workflows/${id}`);
   const actions = page.getByRole("group", { name: "Actions on the workflow" });
-  await actions.getByRole("button", { name: "Cancel", exact: true }).click();
+  await actions.getByRole("button", { name: "Other actions" }).click();
+  await actions.getByRole("menuitem", { name: "Cancel" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Cancel the workflow" }).waitFor();
   await page.goBack();
   await page.getByRole("heading", { name: "Workflows", exact: true }).waitFor();
   assert.equal(await page.locator("dialog").count(), 0);
   assert.equal((await server.get(`v1/workflows/${id}`)).status, "running");
   await page.goto(`${server.page}#/workflows/${id}?job=fetch`);
-  await panel(page).getByText("none yet").waitFor();
+  await panel(page).getByRole("tab", { name: "Definition" }).waitFor();
   await actions.getByRole("button", { name: "Pause", exact: true }).click();
   await page.locator(".toast.good", { hasText: "Paused." }).waitFor();
   assert.deepEqual(page.mistakes, []);
@@ -232,6 +319,9 @@ test("the graph is reached with keys alone", async () => {
   await page.keyboard.press("ArrowRight");
   await page.locator(".graph [role=status]", { hasText: "fetch, succeeded" }).waitFor({ state: "attached" });
   await page.keyboard.press("ArrowRight");
+  await page.locator(".graph [role=status]", { hasText: "page, 30 jobs" }).waitFor({ state: "attached" });
+  // Its failed job has opened it already: its cells are below.
+  await page.keyboard.press("ArrowDown");
   await page.locator(".graph [role=status]", { hasText: /page-\d+, / }).waitFor({ state: "attached" });
   await page.keyboard.press("Enter");
   await panel(page).waitFor();
@@ -244,8 +334,8 @@ test("a click on a box opens its job", async () => {
   const { id } = await server.create({ name: "one", jobs: [{ name: "alone", handler: "h", queue: "click" }] });
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   await stateIs(page, "alone", "ready");
-  await clickCentre(page, "alone");
-  await panel(page).getByText("no worker of this server").waitFor();
+  await clickFirst(page, "alone");
+  await panel(page).getByText("no worker of this server").first().waitFor();
   assert.ok((await page.evaluate(() => location.hash)).endsWith("?job=alone"));
 });
 
@@ -254,13 +344,12 @@ test("it looks right", async () => {
   const page = await browser.open(`${server.page}#/workflows/${id}`);
   await stateIs(page, "fetch", "succeeded");
   await checkPage(page, "workflow");
-  await page.getByRole("button", { name: "timeline" }).click();
-  await page.locator(".track").first().waitFor();
-  await checkPage(page, "timeline");
+  await page.locator(".timeline .piece.succeeded").first().waitFor();
   await page.goto(`${server.page}#/workflows/${id}?job=${failed}`);
   await panel(page).getByText("line 2").waitFor();
   await checkPage(page, "job");
-  await panel(page).getByText("mark succeeded…").click();
+  await panel(page).getByRole("button", { name: "Mark succeeded" }).click();
+  await panel(page).getByRole("textbox").waitFor();
   await picture(page, "job-mark-succeeded");
   assert.deepEqual(page.mistakes, []);
 });

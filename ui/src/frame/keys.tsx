@@ -19,9 +19,13 @@ const SHORTCUTS: readonly (readonly [keys: readonly string[], what: string])[] =
 
 const GRAPH: typeof SHORTCUTS = [
   [["←", "→", "↑", "↓"], "Next job of the graph"],
-  [["Enter"], "Open the job"],
+  [["Enter"], "Open the job, or a stack of jobs"],
   [["Shift", "arrow"], "Move the graph"],
   [["+", "−", "0"], "Larger, smaller, all of it"],
+  [["r"], "To Retry, which Enter presses"],
+  [["p"], "To Pause or Resume"],
+  [["Shift", "J"], "Next job in the drawer"],
+  [["Shift", "K"], "Job before"],
 ];
 
 export function showHelp(): void {

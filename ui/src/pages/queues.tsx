@@ -1,12 +1,13 @@
 // Queues: what waits in them and for how long, and whether they hand out jobs.
-import { path, withQuery } from "../api";
+import { mayAct, path, withQuery, type Call } from "../api";
 import { TopBar } from "../frame/top";
-import { Action } from "../parts/action";
+import { Empty } from "../parts/empty";
 import { FindField, useFind } from "../parts/find";
+import { VerbButton, Menu, type Verb } from "../parts/menu";
 import { State } from "../parts/state";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
-import { Name } from "../parts/text";
+import { cut, Name, plain } from "../parts/text";
 import { Duration, now } from "../parts/time";
 import { usePoll } from "../poll";
 import { place, setQuery } from "../router";
@@ -24,25 +25,39 @@ export function Queues() {
   const cursor = place.value.query["cursor"];
   const { data, error, again } = usePoll<Page<Queue>>(withQuery("v1/queues", { limit: 100, cursor }), 1500);
   const find = useFind(data?.items, (row) => row.name);
+  const rows = find.rows && [...find.rows].sort((one, other) => naturally(one.name, other.name));
   return (
     <>
       <TopBar title="Queues" />
-      <FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} />
       <Problem error={error} />
-      <Table label="Queues" rows={find.rows} rowKey={(row) => row.name} failed={error !== null} empty={find.empty ?? "No queues yet: the first job that names one makes it"} columns={[
-        { head: "Queue", names: true, cell: (row) => <Name text={row.name} /> },
-        { head: "State", cell: (row) => (row.paused ? <State state="paused" /> : <span class="dim">Active</span>) },
-        { head: "Ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
-        { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
-        { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
-        { head: "", cell: (row) => (row.paused
-          ? <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [row.name], ":resume") }} toast={`${row.name} is active.`} done={again} />
-          : <Action label="Pause" confirm={<>No job of <Name text={row.name} /> is handed out until you resume it, on all servers. Jobs that run go on.</>}
-              call={{ method: "POST", path: path("v1/queues", [row.name], ":pause") }} toast={`${row.name} is paused.`} done={again} />) },
-      ]} />
+      <section class="panel part" aria-label="List of queues">
+        <header><FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} /><span class="note push">{data ? `${data.items.length} ${data.items.length === 1 ? "queue" : "queues"}` : ""}</span></header>
+        <Table label="Queues" rows={rows} rowKey={(row) => row.name} failed={error !== null}
+          empty={find.empty ?? <Empty icon="queues" title="No queues yet" text="The first job that names one makes it." command="tidegate workflow run report.yaml" />} columns={[
+          { head: "Queue", names: true, cell: (row) => <b><Name text={row.name} /></b> },
+          { head: "State", cell: (row) => (row.paused ? <State state="paused" /> : <span class="dim">Active</span>) },
+          { head: "Ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
+          { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
+          { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
+          { head: "", kind: "wide", cell: (row) => <Turn row={row} done={again} /> },
+        ]} />
+      </section>
       <Pages first={Boolean(cursor)} next={data?.next_cursor} />
     </>
   );
+}
+
+/** 2 before 10. */
+export const naturally = new Intl.Collator("en", { numeric: true }).compare;
+
+/** Pausing stops jobs on all servers, and is taken back with one click. */
+function Turn({ row: { name, paused }, done }: { row: Queue; done: () => void }) {
+  if (!mayAct()) return null;
+  const call = (verb: string): Call => ({ method: "POST", path: path("v1/queues", [name], verb) });
+  const verb: Verb = paused
+    ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause"), done }
+    : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused: no job of it starts. Jobs that run go on.`, undo: call(":resume"), done };
+  return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
 }
 
 function Waits({ at }: { at: string | null }) {

@@ -1,25 +1,28 @@
 // One workflow, as it happens: its graph, its jobs over time and as a table, and the drawer of one job.
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, mayAct, mayStart, path, ApiError, withQuery, type Call } from "../api";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { get, path, ApiError, withQuery } from "../api";
 import { TopBar } from "../frame/top";
 import { watch } from "../live";
 import type { Graph, Job, Page, Workflow } from "../model";
-import { Action } from "../parts/action";
-import { keepWords, SPANS } from "../parts/keep";
+import { Icon } from "../parts/icon";
 import { field, Json } from "../parts/json";
+import { Copy, VerbButton, Menu } from "../parts/menu";
 import { Problem } from "../parts/toasts";
-import { sign, State, word } from "../parts/state";
+import { State, word } from "../parts/state";
 import { Loading } from "../parts/table";
 import { Ago, Duration, now, Time } from "../parts/time";
-import { cut, Name } from "../parts/text";
+import { cut, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { navigate, href, place, setQuery } from "../router";
+import { verbsOf, MAIN } from "./workflow/verbs";
 import { GraphView } from "./workflow/graph";
 import { JobPanel } from "./workflow/job-panel";
-import { Jobs, JobsFilter, Timeline } from "./workflow/jobs";
-import type { Scene } from "./workflow/scene";
+import { Jobs, JobLink, stateOf } from "./workflow/jobs";
+import { States } from "./workflow/scene";
+import { Timeline } from "./workflow/timeline";
+import { Bar } from "./workflows";
 
-/** Jobs of one page of the table and of the bars. */
+/** Jobs of one page of the table, and those whose times the graph and the timeline show. */
 const PAGE_ROWS = 200;
 /** Least time between two reads of the rows after changes of states, in milliseconds. */
 const ROWS_INTERVAL = 400;
@@ -38,16 +41,12 @@ function useLive(id: string) {
   const [error, setError] = useState<ApiError | null>(null);
   const [removed, setRemoved] = useState(false);
   const [changes, setChanges] = useState(0);
-  const scene = useRef<{ scene: Scene; redraw: () => void } | null>(null);
+  const states = useRef<States | null>(null);
+  const redraw = useRef<() => void>(() => {});
   /** States that came while the graph was on its way: its own are older. */
   const early = useRef(new Map<number, string>());
   const failed = useRef(-1);
 
-  const onScene = useCallback((made: Scene, redraw: () => void) => {
-    scene.current = { scene: made, redraw };
-    for (const [job, state] of early.current) put(made, job, state);
-    early.current.clear();
-  }, []);
   useEffect(() => {
     const ended = new AbortController();
     let timer = 0;
@@ -61,12 +60,14 @@ function useLive(id: string) {
       early.current.clear();
       try {
         const got = await get<Graph>(`v1/workflows/${id}/graph.json`, ended.signal);
-        const own = scene.current?.scene;
-        if (own) {
-          got.nodes.forEach((node, at) => own.states.set(at, node.blocked && node.state === "waiting" ? "blocked" : node.state));
-          for (const [job, state] of early.current) put(own, job, state);
-          scene.current?.redraw();
-        } else setGraph(got);
+        const first = states.current === null;
+        const own = (states.current ??= new States(got.nodes.length));
+        own.read(got);
+        for (const [job, state] of early.current) put(own, job, state);
+        early.current.clear();
+        if (first) setGraph(got);
+        redraw.current();
+        setChanges((count) => count + 1);
         setError(null);
       } catch (refused) {
         if (ended.signal.aborted || !(refused instanceof ApiError)) return;
@@ -92,8 +93,8 @@ function useLive(id: string) {
       for (const { event, data } of events) {
         if (event === "job") {
           const { index, state } = data as JobEvent;
-          if (scene.current) put(scene.current.scene, index, state);
-          if (reading || !scene.current) early.current.set(index, state);
+          if (states.current) put(states.current, index, state);
+          if (reading || !states.current) early.current.set(index, state);
         } else if (event === "workflow") {
           const shown = data as Workflow;
           setWorkflow(shown);
@@ -103,7 +104,7 @@ function useLive(id: string) {
           failed.current = broken;
         } else if (event === "removed") setRemoved(true);
       }
-      scene.current?.redraw();
+      redraw.current();
       change();
     });
     return () => {
@@ -113,8 +114,8 @@ function useLive(id: string) {
       clearTimeout(again);
     };
   }, [id]);
-  const live = (job: Job): string | undefined => scene.current?.scene.states.get(job.index);
-  return { workflow, graph, error, removed, changes, onScene, live, changed: () => setChanges((count) => count + 1) };
+  const live = (job: Job): string | undefined => states.current?.get(job.index);
+  return { workflow, graph, states: states.current, redraw, error, removed, changes, live, changed: () => setChanges((count) => count + 1) };
 }
 
 /** The rows with the states of now: those of the table were asked for a moment ago. */
@@ -128,10 +129,10 @@ function asOfNow(page: Page<Job> | null, live: (job: Job) => string | undefined)
   return { ...page, items };
 }
 
-function put(scene: Scene, job: number, state: string): void {
+function put(states: States, job: number, state: string): void {
   // A blocked job waits, too: the events know no other word for it.
-  if (state === "waiting" && scene.states.get(job) === "blocked") return;
-  scene.states.set(job, state);
+  if (state === "waiting" && states.get(job) === "blocked") return;
+  states.set(job, state);
 }
 
 /** As the API has them (docs/http-api.md). */
@@ -151,59 +152,140 @@ function Unknown({ id }: { id: string }) {
   );
 }
 
+const Removed = () => (
+  <>
+    <TopBar title="Workflow not found"><Crumb /></TopBar>
+    <div class="panel empty"><Icon name="workflows" /><p>Not found. It may have been removed.</p><p><a href={href(["workflows"])}>All workflows</a></p></div>
+  </>
+);
+
 function Known({ id }: { id: string }) {
-  const { workflow, graph, error, removed, changes, onScene, live, changed } = useLive(id);
-  const query = place.value.query;
-  const open = query["job"] ?? null;
-  const view = query["view"] === "timeline" ? "timeline" : "graph";
-  const list = withQuery(`v1/workflows/${id}/jobs`, { limit: PAGE_ROWS, state: query["state"], cursor: query["cursor"] });
-  const jobs = usePoll<Page<Job>>(removed ? null : list, 3000);
+  const { workflow, graph, states, redraw, error, removed, changes, live, changed } = useLive(id);
+  const { job: open = null, state, q, cursor } = place.value.query;
+  const list = (more: Readonly<Record<string, string | undefined>>): string => withQuery(`v1/workflows/${id}/jobs`, { order: "attention", limit: PAGE_ROWS, ...more });
+  const first = usePoll<Page<Job>>(removed ? null : list({}), 3000);
+  const filtered = state || q || cursor;
+  const own = usePoll<Page<Job>>(removed || !filtered ? null : list({ state, q, cursor }), 3000);
   useEffect(() => {
-    if (changes > 0) jobs.again();
+    if (changes === 0) return;
+    first.again();
+    if (filtered) own.again();
   }, [changes]);
-  if (removed) return <><TopBar title="Workflow not found" /><p class="warning">Not found. It may have been removed.</p><p><a href={href(["workflows"])}>All workflows</a></p></>;
-  const table = { id, page: asOfNow(jobs.data, live), counts: workflow?.job_counts ?? {}, open, failed: jobs.error !== null };
+  const known = useMemo(() => asOfNow(first.data, live), [first.data, changes]);
+  const jobs = useMemo(() => new Map((known?.items ?? []).map((job) => [job.index, job])), [known]);
+  if (removed) return <Removed />;
+  const table = filtered ? own : first;
+  const page = filtered ? asOfNow(own.data, live) : known;
+  const running = workflow !== null && ["running", "paused"].includes(workflow.status);
   return (
     <>
       {workflow ? <Head workflow={workflow} changed={changed} /> : <TopBar title="Workflow"><Crumb /></TopBar>}
-      <Problem error={jobs.error ?? (graph ? null : error)} />
-      <div class="tabs" role="group" aria-label="View">
-        {VIEWS.map(([one, label]) => (
-          <button key={one} aria-pressed={view === one} onClick={() => setQuery({ view: one === "graph" ? null : one })}>{label}</button>
-        ))}
-      </div>
-      <div class={view === "graph" ? undefined : "gone"}>
-        {graph ? <GraphView graph={graph} onScene={onScene} open={open} onOpen={(job) => setQuery({ job })} /> : error ? null : <p><Loading /></p>}
-      </div>
-      <JobsFilter {...table} />
-      {view === "graph" ? <Jobs {...table} /> : <Timeline {...table} />}
-      {open === null ? null : <JobPanel key={open} id={id} name={open} changes={changes} changed={changed} />}
+      <Problem error={table.error ?? (graph ? null : error)} />
+      {workflow && known ? <Failed id={id} workflow={workflow} jobs={known.items} /> : null}
+      {graph && states ? <GraphView graph={graph} states={states} onRedraw={(made) => (redraw.current = made)} changes={changes} jobs={jobs} open={open} onOpen={(job) => setQuery({ job })} />
+      : error ? null : <div class="panel part"><p class="quiet"><Loading /></p></div>}
+      <Timeline id={id} graph={graph} jobs={known?.items ?? null} open={open} live={running} />
+      <Jobs id={id} page={page} counts={chipCounts(workflow, known)} open={open} failed={table.error !== null} />
+      <Globals id={id} />
+      {open === null ? null : <JobPanel id={id} name={open} names={page?.items.map((job) => job.name) ?? []} changes={changes} changed={changed} />}
     </>
   );
 }
 
-const VIEWS = [["graph", "Graph"], ["timeline", "Timeline"]] as const;
+/** The numbers of the server, and those of the states that it does not count: they are among the first rows. */
+function chipCounts(workflow: Workflow | null, page: Page<Job> | null): Record<string, number> {
+  const counts: Record<string, number> = { ...(workflow?.job_counts ?? {}) };
+  const move = (from: string, to: string): void => {
+    const count = page?.items.filter((job) => stateOf(job) === to).length ?? 0;
+    if (count === 0) return;
+    counts[from] = Math.max((counts[from] ?? 0) - count, 0);
+    counts[to] = count;
+  };
+  counts["waiting"] = (counts["waiting"] ?? 0) - (counts["blocked"] ?? 0);
+  move("ready", "limited");
+  move("scheduled", "retrying");
+  return counts;
+}
 
 const Crumb = () => <span class="crumb"><a href={href(["workflows"])}>Workflows</a> /</span>;
 
+/** Letters that lead to the main button; Enter presses it. */
+const LETTERS: Readonly<Record<string, readonly string[]>> = { r: ["Retry failed"], p: ["Pause", "Resume"] };
+
+function useLetters(label: string | undefined, place: { readonly current: HTMLElement | null }): void {
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent): void => {
+      if (!label || !LETTERS[event.key]?.includes(label) || event.ctrlKey || event.metaKey || event.altKey) return;
+      if ((event.target as Element).closest?.("input, textarea, select, dialog, [role=menu]")) return;
+      place.current?.querySelector("button")?.focus();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, [label]);
+}
+
 function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
-  const { id, name, status, tags, started_at, finished_at } = workflow;
+  const { id, name, status, tags, started_at, finished_at, job_counts } = workflow;
   const ran = started_at === null ? null : (finished_at ? Date.parse(finished_at) : Math.max(now.value, Date.parse(started_at))) - Date.parse(started_at);
+  const verbs = verbsOf(workflow, changed, () => navigate(["workflows"]));
+  const [main, ...rest] = verbs;
+  // Nothing to do now but what is rare: that stays in the menu.
+  const button = main && MAIN.includes(main.label) ? main : null;
+  const acts = useRef<HTMLSpanElement>(null);
+  useLetters(button?.label, acts);
   return (
     <>
-      <TopBar title={`${sign(status)} ${cut(name, 60)} ${word(status).toLowerCase()}`}><Crumb /> <Name text={name} max={200} /> <State state={status} /></TopBar>
-      <p class="filters facts">
-        <span class="mono faint">{id}</span>
-        <span><span class="dim">Created</span> <Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</span>
-        {started_at ? <span><span class="dim">Took</span> <Duration ms={ran} /></span> : null}
-        {finished_at ? <span><span class="dim">Finished</span> <Time at={finished_at} /></span> : null}
-        {workflow.expires_at ? <span><span class="dim">Kept until</span> <Time at={workflow.expires_at} /></span> : null}
+      <TopBar title={`${cut(name, 60)} ${word(status).toLowerCase()}`}><Crumb /> <Name text={name} max={200} /></TopBar>
+      <div class="head">
+        <State state={status} />
+        <span class="tag mono" title={id}>{id.slice(0, 8)}…{id.slice(-4)}</span><Copy text={id} label="Copy the id" />
         {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
-        <a href={href(["workflows"], { name })}>All runs of <Name text={name} max={40} /></a>
-      </p>
-      <Actions workflow={workflow} changed={changed} />
-      <Globals id={id} />
+        <a class="small" href={href(["workflows"], { name })}>All runs of <Name text={name} max={40} /></a>
+        {verbs.length > 0 ? (
+          <span ref={acts} class="acts" role="group" aria-label="Actions on the workflow">
+            {button ? <VerbButton verb={button} main={button.label !== "Pause"} /> : null}
+            <Menu label="Other actions" verbs={button ? [button, ...rest] : verbs} />
+          </span>
+        ) : null}
+      </div>
+      <dl class="facts line">
+        {started_at ? <div><dt>Started</dt><dd><Time at={started_at} /> (<Ago at={started_at} />)</dd></div> : <div><dt>Created</dt><dd><Time at={workflow.created_at} /> (<Ago at={workflow.created_at} />)</dd></div>}
+        {started_at ? <div><dt>{finished_at ? "Took" : "Runs for"}</dt><dd><Duration ms={ran} /></dd></div> : null}
+        <div><dt>Jobs</dt><dd><span class="use">{finished_at ? null : <Bar counts={job_counts} />}<span><b>{(job_counts["succeeded"] ?? 0).toLocaleString("en")}</b> of {job_counts.total.toLocaleString("en")} done{others(job_counts)}</span></span></dd></div>
+        {workflow.expires_at ? <div><dt>Kept until</dt><dd><Time at={workflow.expires_at} /></dd></div> : null}
+      </dl>
     </>
+  );
+}
+
+const others = (counts: Workflow["job_counts"]): string =>
+  ["failed", "running", "ready", "scheduled", "waiting", "blocked", "cancelled", "skipped"]
+    .map((state) => [state, (counts[state] ?? 0) - (state === "waiting" ? (counts["blocked"] ?? 0) : 0)] as const)
+    .filter(([, count]) => count > 0).map(([state, count]) => `, ${count.toLocaleString("en")} ${state}`).join("");
+
+/** The first failure in words; jobs that fail alike are counted. */
+function Failed({ id, workflow, jobs }: { id: string; workflow: Workflow; jobs: readonly Job[] }) {
+  const failed = jobs.filter((job) => job.state === "failed");
+  const [job] = failed;
+  const like = usePoll<Page<Workflow>>(job?.error ? "v1/workflows?status=failed&limit=100" : null, 30_000).data;
+  if (!job) return null;
+  const { error } = job;
+  const alike = like?.items.filter((one) => one.id !== workflow.id && one.error?.kind === error?.kind).length ?? 0;
+  const blocked = workflow.job_counts["blocked"] ?? 0;
+  const final = job.attempt < job.retries + 1;
+  return (
+    <div class="banner bad" role="status">
+      <Icon name="warning" />
+      <p>
+        <b><JobLink id={id} name={job.name} max={60} /> failed:</b> <bdi>{error ? cut(plain(`${error.kind}, ${error.message}`), 300) : "its error is not known"}</bdi>
+        <span class="more dim">
+          Attempt {job.attempt} of {job.retries + 1}{final ? ", and final" : ""}.
+          {blocked > 0 ? ` ${blocked.toLocaleString("en")} ${blocked === 1 ? "job is" : "jobs are"} blocked until it is retried or skipped.` : ""}
+          {failed.length > 1 ? ` ${(workflow.job_counts["failed"] ?? failed.length) - 1} more failed.` : ""}
+        </span>
+      </p>
+      {alike > 0 ? <span class="buttons"><a class="button small" href={href(["failures"])}>{alike} more like it</a></span> : null}
+    </div>
   );
 }
 
@@ -212,39 +294,10 @@ function Globals({ id }: { id: string }) {
   const [wanted, want] = useState(false);
   const { data, error } = usePoll<string>(wanted ? `v1/workflows/${id}?view=jobs` : null, 86_400_000, (text) => field(text, "globals") ?? "null");
   return (
-    <details onToggle={(event) => event.currentTarget.open && want(true)}>
+    <details class="globals" onToggle={(event) => event.currentTarget.open && want(true)}>
       <summary>Globals</summary>
       <Problem error={error} />
       {data === null ? (error ? null : <Loading />) : data === "null" || data === "{}" ? <p class="dim">None</p> : <Json text={data} label="globals" />}
     </details>
-  );
-}
-
-function Actions({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
-  const { id, status, finished_at } = workflow;
-  const [after, setAfter] = useState("30d");
-  const post = (verb: string, body?: unknown): Call => ({ method: "POST", path: `v1/workflows/${id}:${verb}`, ...(body === undefined ? {} : { body }) });
-  const is = (...words: string[]): boolean => words.includes(status);
-  return (
-    <div class="buttons" role="group" aria-label="Actions on the workflow">
-      {is("pending") ? <Action label="Start" toast="Started." call={post("start")} may={mayStart} done={changed} /> : null}
-      {is("running") ? <Action label="Pause" toast="Paused." call={post("pause")} done={changed} /> : null}
-      {is("paused") ? <Action label="Resume" toast="Resumed." call={post("resume")} done={changed} /> : null}
-      {is("failed", "cancelled") ? <Action label="Retry" toast="Failed and cancelled jobs run again." call={post("retry", finished_at ? { as_of: finished_at } : undefined)} done={changed} /> : null}
-      {is("pending", "running", "paused") ? <Action label="Cancel" verb="Cancel the workflow" toast="Cancelled." call={post("cancel")} confirm="Running jobs are asked to stop, and no others start." danger done={changed} /> : null}
-      <Action label="Keep for" toast={`It is kept ${keepWords(after)} after its end.`} call={post("expire", { after })} done={changed} />
-      {mayAct() ? <Expire after={after} set={setAfter} /> : null}
-      {is("pending", "succeeded", "failed", "cancelled") ? (
-        <Action label="Remove" verb="Remove the workflow" toast="Removed." call={{ method: "DELETE", path: `v1/workflows/${id}` }} confirm="Its jobs, outputs and logs are deleted. This cannot be undone." danger done={() => navigate(["workflows"])} />
-      ) : null}
-    </div>
-  );
-}
-
-function Expire({ after, set }: { after: string; set: (after: string) => void }) {
-  return (
-    <select aria-label="How long it is kept" value={after} onChange={(event) => set(event.currentTarget.value)}>
-      {SPANS.map((one) => <option key={one} value={one}>{keepWords(one).replace(/^for /, "")}</option>)}
-    </select>
   );
 }

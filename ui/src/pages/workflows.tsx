@@ -1,21 +1,25 @@
 // The list of workflows: filters stand in the address, pages go by cursor, and a new workflow is there within a second.
 import { useEffect, useState } from "preact/hooks";
-import { withQuery } from "../api";
+import { mayAct, withQuery } from "../api";
 import { TopBar } from "../frame/top";
 import type { Page, Workflow } from "../model";
-import { Icon } from "../parts/icon";
+import { Empty } from "../parts/empty";
+import { Menu } from "../parts/menu";
 import { Ago, Duration, now } from "../parts/time";
 import { Problem } from "../parts/toasts";
 import { State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
-import { Name } from "../parts/text";
+import { cut, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { href, place, setQuery } from "../router";
+import { verbsOf } from "./workflow/verbs";
 import { Bulk } from "./workflows/bulk";
+import { Selection } from "./workflows/selection";
 
 /** Names of filters, as the API has them. */
 const FILTERS = ["name", "tag", "id_prefix", "created_after", "created_before"] as const;
-const SIZES = ["20", "50", "100", "200"];
+/** Longer lists have no errors in their rows. */
+const SIZES = ["20", "50", "100"];
 
 type Filter = Readonly<Record<string, string | undefined>>;
 
@@ -28,6 +32,7 @@ export function Workflows() {
   const size = query["limit"] ?? "50";
   const number = Math.max(1, Number(query["page"]) || 1);
   const cursor = query["cursor"];
+  const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const list = withQuery("v1/workflows", { ...filter, limit: size, cursor });
   // The first page is where new ones come.
   const { data, error, again } = usePoll<Page<Workflow>>(list, cursor ? 3000 : 700);
@@ -35,25 +40,34 @@ export function Workflows() {
   if (cursor) seen.set(key(number), cursor);
   const before = seen.get(key(number - 1));
   const next = data?.next_cursor;
+  const rows = data?.items ?? null;
+  const any = Object.entries(filter).some(([name, value]) => name !== "order" && value);
+  const pages = Boolean(cursor || next);
   return (
     <>
       <TopBar title="Workflows" />
-      <Filters filter={filter} />
-      <Bulk filter={filter} done={again} />
       <Problem error={error} />
       {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
-      <Table label="Workflows" columns={COLUMNS} rows={data?.items ?? null} rowKey={(row) => row.id} failed={error !== null} empty="No workflow matches" />
-      <div class="buttons" role="group" aria-label="Pages">
-        <button disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
-        <button disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>
-        <span>Page {number}</span>
-        <button disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>Next</button>
-        <label>Rows
-          <select value={size} onChange={(event) => setQuery({ limit: event.currentTarget.value, cursor: null, page: null })}>
-            {[...new Set([...SIZES, size])].map((one) => <option key={one}>{one}</option>)}
-          </select>
-        </label>
-      </div>
+      <section class="panel part" aria-label="List of workflows">
+        <Filters filter={filter} />
+        <Table label="Workflows" link columns={columns(rows ?? [], selected, select, again)} rows={rows} rowKey={(row) => row.id} failed={error !== null} selected={(row) => selected.has(row.id)}
+          empty={any ? <>No workflow matches. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
+        <footer role="group" aria-label="Pages">
+          {pages ? <>
+            <button class="small" disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
+            <button class="small" disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>
+            <span>Page {number}</span>
+            <button class="small" disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>Next</button>
+          </> : <span>{rows ? `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "workflow" : "workflows"}` : ""}</span>}
+          <label class="push">Rows
+            <select value={size} onChange={(event) => setQuery({ limit: event.currentTarget.value, cursor: null, page: null })}>
+              {[...new Set([...SIZES, size])].map((one) => <option key={one}>{one}</option>)}
+            </select>
+          </label>
+        </footer>
+      </section>
+      {any ? <Bulk filter={filter} done={again} /> : null}
+      <Selection rows={(rows ?? []).filter((row) => selected.has(row.id))} all={rows ?? []} select={select} done={again} />
     </>
   );
 }
@@ -63,17 +77,38 @@ function took(row: Workflow): number | null {
   return (row.finished_at ? Date.parse(row.finished_at) : Math.max(now.value, Date.parse(row.started_at))) - Date.parse(row.started_at);
 }
 
-const COLUMNS: readonly Column<Workflow>[] = [
-  { head: "Status", cell: (row) => <State state={row.status} /> },
-  { head: "Workflow", names: true, cell: (row) => <a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> },
-  { head: "ID", kind: "narrow", cell: (row) => <span class="mono faint">{row.id}</span> },
-  { head: "Jobs done", cell: (row) => <Progress row={row} /> },
-  { head: "Created", cell: (row) => <Ago at={row.created_at} /> },
-  { head: "Took", kind: "number", cell: (row) => <Took row={row} /> },
-  { head: "Tags", kind: "wide", cell: (row) => row.tags.map((tag) => (
-    <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
-  )) },
-];
+type Select = (ids: ReadonlySet<string>) => void;
+
+function columns(rows: readonly Workflow[], selected: ReadonlySet<string>, select: Select, done: () => void): readonly Column<Workflow>[] {
+  const every = rows.length > 0 && rows.every((row) => selected.has(row.id));
+  const toggle = (id: string): void => select(new Set(selected.has(id) ? [...selected].filter((one) => one !== id) : [...selected, id]));
+  const checks: Column<Workflow> = {
+    head: <input type="checkbox" aria-label="Select all of this page" checked={every} onChange={() => select(new Set(every ? [] : rows.map((row) => row.id)))} />,
+    cell: (row) => <label class="check"><input type="checkbox" aria-label={`Select ${cut(plain(row.name), 60)}`} checked={selected.has(row.id)} onChange={() => toggle(row.id)} /></label>,
+  };
+  return [
+    ...(mayAct() ? [checks] : []),
+    { head: "Status", cell: (row) => <State state={row.status} /> },
+    { head: "Workflow", names: true, cell: (row) => <><a href={href(["workflows", row.id])}><Name text={row.name} max={60} /></a> <span class="mono faint" title={row.id}>{row.id.slice(0, 10)}</span></> },
+    { head: "Jobs done", cell: (row) => <Progress row={row} /> },
+    { head: "Error or running jobs", kind: "wide", cell: (row) => <Trouble row={row} /> },
+    { head: "Tags", kind: "narrow", cell: (row) => row.tags.map((tag) => (
+      <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={40} /></a>
+    )) },
+    { head: "Created", kind: "number", cell: (row) => <span class="dim"><Ago at={row.created_at} /></span> },
+    { head: "Took", kind: "number", cell: (row) => <Took row={row} /> },
+    { head: "", cell: (row) => <Menu small label={`Actions on ${cut(plain(row.name), 60)}`} verbs={verbsOf(row, done)} /> },
+  ];
+}
+
+/** The job that failed first, or those that run. */
+function Trouble({ row }: { row: Workflow }) {
+  const { error, running } = row;
+  if (error && row.status !== "succeeded") return <bdi class="bad">{cut(plain(`${error.job}: ${error.kind === null ? "its error is lost" : `${error.kind}, ${error.message}`}`), 160)}</bdi>;
+  if (!running || running.length === 0) return null;
+  const more = count(row, "running") - running.length;
+  return <span class="dim"><Name text={running.join(", ")} max={120} />{more > 0 ? ` and ${more.toLocaleString("en")} more` : ""}</span>;
+}
 
 function Took({ row }: { row: Workflow }) {
   return <Duration ms={took(row)} />;
@@ -84,15 +119,11 @@ const count = (row: Workflow, state: string): number => row.job_counts[state] ??
 /** A bar for the eye, and the numbers as text. */
 function Progress({ row }: { row: Workflow }) {
   const { total } = row.job_counts;
-  const ended = count(row, "succeeded") + count(row, "skipped") + count(row, "failed") + count(row, "cancelled");
-  const failed = count(row, "failed");
-  const running = count(row, "running");
+  const ended = count(row, "succeeded") + count(row, "skipped");
   return (
     <span class="use">
       <Bar counts={row.job_counts} />
       <span><b>{ended.toLocaleString("en")}</b> of {total.toLocaleString("en")}</span>
-      {running > 0 ? <span class="run"><Icon name="play" small /> {running}<span class="hide"> running</span></span> : null}
-      {failed > 0 ? <span class="bad"><Icon name="cross" small /> {failed}<span class="hide"> failed</span></span> : null}
     </span>
   );
 }
@@ -126,18 +157,22 @@ function Filters({ filter }: { filter: Filter }) {
   };
   const set = (name: string, value: string): void => setQuery({ [name]: value, cursor: null, page: null });
   const any = chosen.size > 0 || order || Object.values(rest).some(Boolean);
+  const total = counts && Object.values(counts).reduce((sum, count) => sum + count, 0);
   return (
-    <form class="filters" role="search" aria-label="Filter of workflows" onSubmit={(event) => event.preventDefault()}>
+    <form class="filters list-head" role="search" aria-label="Filter of workflows" onSubmit={(event) => event.preventDefault()}>
+      <Field name="name" label="Name" value={filter["name"]} set={set} first />
       <fieldset>
         <legend class="hide">status</legend>
-        {STATUSES.map((status) => (
+        <label class={chosen.size === 0 ? "chip on" : "chip"}>
+          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ status: null, cursor: null, page: null })} />All{total === undefined ? null : <b>{total.toLocaleString("en")}</b>}
+        </label>
+        {STATUSES.filter((status) => status !== "pending" || chosen.has(status) || (counts?.[status] ?? 0) > 0).map((status) => (
           <label key={status} class={chosen.has(status) ? "chip on" : "chip"}>
             <input type="checkbox" checked={chosen.has(status)} onChange={() => toggle(status)} />
             <State state={status} {...(counts ? { count: counts[status] ?? 0 } : {})} />
           </label>
         ))}
       </fieldset>
-      <Field name="name" label="Name" value={filter["name"]} set={set} first />
       <Field name="tag" label="Tag" value={filter["tag"]} set={set} />
       <details open={Boolean(rest["id_prefix"] || rest["created_after"] || rest["created_before"])}>
         <summary>More filters</summary>
@@ -147,12 +182,12 @@ function Filters({ filter }: { filter: Filter }) {
           <Moment name="created_before" label="Created before" value={filter["created_before"]} set={set} />
         </div>
       </details>
-      <label>Order
-        <select value={order ?? "newest"} onChange={(event) => set("order", event.currentTarget.value === "oldest" ? "oldest" : "")}>
+      <span class="push">
+        <select aria-label="Order" value={order ?? "newest"} onChange={(event) => set("order", event.currentTarget.value === "oldest" ? "oldest" : "")}>
           <option value="newest">Newest first</option>
           <option value="oldest">Oldest first</option>
         </select>
-      </label>
+      </span>
       {any ? <a href={href(["workflows"])}>Clear filters</a> : null}
     </form>
   );

@@ -25,9 +25,23 @@ const PATHS = {
   ring: "M8 3a5 5 0 1 1 0 10A5 5 0 0 1 8 3",
   struck: "M8 3a5 5 0 1 1 0 10A5 5 0 0 1 8 3M4.5 11.5l7-7",
   skip: "M3 4l4 4-4 4M8.5 4l4 4-4 4",
+  more: "M3.5 8h.1M8 8h.1M12.5 8h.1",
+  copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
+  up: "M3.5 10 8 5.5 12.5 10",
+  down: "M3.5 6 8 10.5 12.5 6",
+  plus: "M8 3v10M3 8h10",
+  minus: "M3 8h10",
+  full: "M3 6V3h3M10 3h3v3M13 10v3h-3M6 13H3v-3",
+  wrap: "M2.5 4h11M2.5 8h9a2 2 0 0 1 0 4H8M9.5 10.5 8 12l1.5 1.5M2.5 12h3",
+  follow: "M8 2.5v8M4.5 7.5 8 11l3.5-3.5M3 13.5h10",
+  search: "M7 2.8a4.2 4.2 0 1 1 0 8.4a4.2 4.2 0 0 1 0-8.4M10.2 10.2l3.3 3.3",
+  trash: "M3 4.5h10M6.5 4.5v-2h3v2M4.5 4.5l.6 9h5.8l.6-9M6.8 7v4M9.2 7v4",
 } as const;
 
 export type IconName = keyof typeof PATHS;
+
+/** The lines of an icon, for a canvas. */
+export const iconPath = (name: IconName): string => PATHS[name];
 
 /** Nothing for screen readers: a word stands beside it, or the button has a label. */
 export function Icon({ name, small = false }: { name: IconName; small?: boolean }) {

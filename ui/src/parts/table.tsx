@@ -21,6 +21,8 @@ export interface TableProps<Row> {
   readonly selected?: (row: Row) => boolean;
   /** There was no answer; the error is above the table. */
   readonly failed?: boolean;
+  /** All of a row leads where its name leads. */
+  readonly link?: boolean;
 }
 
 /** The text in the place of an answer that did not come. */
@@ -28,12 +30,12 @@ export const UNKNOWN = "Not known: the server did not answer";
 
 const CLASSES = { number: "num", wide: "wide", narrow: "lo" } as const;
 
-export function Table<Row>({ label, columns, rows, rowKey, empty = "None", selected, failed = false }: TableProps<Row>) {
+export function Table<Row>({ label, columns, rows, rowKey, empty = "None", selected, failed = false, link = false }: TableProps<Row>) {
   const classOf = ({ kind }: Column<Row>): string | undefined => kind && CLASSES[kind];
   const headOf = ({ head }: Column<Row>): string | undefined => (typeof head === "string" && head !== "" ? head : undefined);
   return (
     <div class="panel scroll" role="region" aria-label={label} tabIndex={0}>
-      <table class="cards">
+      <table class={link ? "cards linked" : "cards"}>
         <thead>
           <tr>{columns.map((column, at) => <th key={at} scope="col" class={classOf(column)}>{column.head}</th>)}</tr>
         </thead>

@@ -1,23 +1,30 @@
 // Draws a scene on a canvas: only what is in view, lines a part a frame, so that moving stays smooth at any size.
-import { sign, stateColour, word } from "../../parts/state";
-import { cut, plain } from "../../parts/text";
+import type { Job } from "../../model";
+import { iconPath, type IconName } from "../../parts/icon";
+import { stateColour, stateFill, stateIcon, word } from "../../parts/state";
+import { plain } from "../../parts/text";
+import { now, span } from "../../parts/time";
 import { token } from "../../theme";
+import type { Frame, GraphItem } from "./arrange";
+import { began, ended, stateOf } from "./jobs";
 import type { Area, Scene } from "./scene";
 
-/** Scale from which boxes have a name; below, each is one colour. */
-const MIN_NAME_SCALE = 0.45;
-/** Width below which a job is a square of one colour at any scale, as in frames of thousands of jobs. */
-const SQUARE_WIDTH = 40;
-/** Scale below which a frame around many jobs is one box with numbers. */
-const FOLD_SCALE = 0.5;
-/** Pieces of lines that are drawn in one frame of the screen: some 5 ms where nothing but the processor draws. */
-const MAX_LINE_PIECES = 3000;
-const MIN_SCALE = 0.002;
-const MAX_SCALE = 3;
+/** Names stay legible: the smallest text is 10 px high. */
+const MIN_SCALE = 0.8;
+const MAX_SCALE = 2;
+/** Space around the graph. */
+export const MARGIN = 16;
+/** Lines that are drawn in one frame of the screen: some 5 ms where nothing but the processor draws. */
+const MAX_LINES = 1500;
+/** Lines up to this number are drawn each time, and show where nothing will go on. */
+const MAX_DRAWN_LINES = 400;
+/** The order of states in the bar and the words of a stack. */
+const ORDER = ["failed", "running", "retrying", "limited", "ready", "scheduled", "waiting", "blocked", "succeeded", "skipped", "cancelled"];
+const BAR = ["succeeded", "skipped", "cancelled", "failed", "running", "retrying", "limited"];
 
 export class Drawing {
-  private x = 0;
-  private y = 0;
+  private x = MARGIN;
+  private y = MARGIN;
   private scale = 1;
   private width = 1;
   private height = 1;
@@ -27,17 +34,22 @@ export class Drawing {
   private readonly context: CanvasRenderingContext2D;
   private readonly lines = new Lines();
   private colours = new Map<string, string>();
-  /** The job that has the ring, and the one whose drawer is open. */
+  private readonly icons = new Map<IconName, Path2D>();
+  private dots: CanvasPattern | null = null;
+  /** The item that has the ring, and the job whose drawer is open. */
   focus: number | null = null;
   open: number | null = null;
-  /** All is shown, until the reader moves it. */
-  private whole = false;
-  /** How long the main thread took for the latest frame, in milliseconds. */
-  took = 0;
+  /** Times and attempts of jobs, as far as they are known. */
+  private jobs: ReadonlyMap<number, Job> = new Map();
+  /** Jobs for whose state the page may have a finer word than the events. */
+  private refined: readonly number[] = [];
+  private readonly members = new WeakMap<GraphItem, ReadonlySet<number>>();
+  /** It stands where it was put first, until the reader moves it. */
+  private whole = true;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
-    readonly scene: Scene,
+    public scene: Scene,
   ) {
     this.context = canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
     this.recolour();
@@ -45,7 +57,24 @@ export class Drawing {
 
   recolour(): void {
     this.colours = new Map();
+    this.dots = null;
     this.lines.forget();
+    this.later();
+  }
+
+  know(jobs: ReadonlyMap<number, Job>): void {
+    this.jobs = jobs;
+    this.refined = [...jobs.keys()].filter((job) => ["limited", "retrying"].includes(stateOf(jobs.get(job) as Job)));
+    this.later();
+  }
+
+  /** Shows another arrangement of the same graph. */
+  replace(scene: Scene): void {
+    this.scene = scene;
+    this.focus = null;
+    this.lines.forget();
+    if (this.whole) this.fit();
+    else this.keep();
     this.later();
   }
 
@@ -65,85 +94,74 @@ export class Drawing {
     this.canvas.height = Math.round(this.height * this.ratio);
     this.lines.forget();
     if (this.whole) this.fit();
+    else this.keep();
     this.draw();
   }
 
-  /** All of it; small graphs are not made larger than they are. */
+  /** The scale at which the whole width is seen, as far as names stay legible. */
+  scaleFor(width: number): number {
+    return Math.max(MIN_SCALE, Math.min(1, (width - 2 * MARGIN) / Math.max(1, this.scene.picture.width)));
+  }
+
   fit(): void {
     this.whole = true;
-    const { width, height } = this.scene.graph;
-    this.scale = Math.max(MIN_SCALE, Math.min(1, this.width / Math.max(1, width), this.height / Math.max(1, height)));
-    this.x = (this.width - width * this.scale) / 2;
-    this.y = (this.height - height * this.scale) / 2;
+    this.scale = this.scaleFor(this.width);
+    [this.x, this.y] = [MARGIN, MARGIN];
+    this.keep();
     this.later();
   }
 
-  /** Sets the first view: all of the graph, or of a long chain the place where jobs run. */
-  begin(): void {
-    this.fit();
-    const { width, height, nodes } = this.scene.graph;
-    const high = Math.min(1, this.height / Math.max(1, height), this.width / 300);
-    const wide = Math.min(1, this.width / Math.max(1, width), this.height / 150);
-    const scale = Math.max(high, wide);
-    if (scale < 8 * this.scale) return;
-    const job = nodes.findIndex((_, at) => ["running", "failed", "ready"].includes(this.scene.states.get(at)));
-    const node = nodes[job < 0 ? 0 : job];
-    if (!node) return;
-    this.whole = false;
-    this.scale = scale;
-    this.x = Math.min(0, this.width / 3 - node.x * scale);
-    this.y = high > wide ? (this.height - height * scale) / 2 : Math.min(0, this.height / 3 - node.y * scale);
-    if (high <= wide) this.x = (this.width - width * scale) / 2;
-  }
-
-  pan(dx: number, dy: number): void {
+  /** Whether there was anything to move that way. */
+  pan(dx: number, dy: number): boolean {
+    const [x, y] = [this.x, this.y];
     this.x += dx;
     this.y += dy;
     this.keep();
-    this.later();
+    const moved = Math.abs(this.x - x) + Math.abs(this.y - y) > 0.5;
+    if (moved) {
+      this.whole = false;
+      this.later();
+    }
+    return moved;
   }
 
   zoom(by: number, x = this.width / 2, y = this.height / 2): void {
-    const to = Math.max(Math.min(MIN_SCALE, this.scale), Math.min(MAX_SCALE, this.scale * by));
+    const to = Math.max(MIN_SCALE, Math.min(MAX_SCALE, this.scale * by));
     this.x = x - ((x - this.x) * to) / this.scale;
     this.y = y - ((y - this.y) * to) / this.scale;
     this.scale = to;
+    this.whole = false;
     this.keep();
     this.later();
   }
 
-  /** Keeps the middle of the view on the picture, so that zooming in there shows a part of it. */
+  /** No further than the edges of the graph; a small one stays in the middle of the height. */
   private keep(): void {
-    this.whole = false;
-    const { width, height } = this.scene.graph;
-    this.x = Math.min(this.width / 2, Math.max(this.width / 2 - width * this.scale, this.x));
-    this.y = Math.min(this.height / 2, Math.max(this.height / 2 - height * this.scale, this.y));
+    const { width, height } = this.scene.picture;
+    const bound = (at: number, has: number, wants: number, centred: boolean): number => {
+      const room = has - wants;
+      if (room >= 2 * MARGIN) return centred ? room / 2 : MARGIN;
+      return Math.max(room - MARGIN, Math.min(MARGIN, at));
+    };
+    this.x = bound(this.x, this.width, width * this.scale, this.scene.picture.down);
+    this.y = bound(this.y, this.height, height * this.scale, true);
   }
 
-  /** Moves a box into view, large enough to be read. */
-  show(box: { x: number; y: number; width: number; height: number }, least = MIN_NAME_SCALE + 0.1): void {
-    const area = this.area(0);
+  /** Moves a box into view. */
+  show(box: { x: number; y: number; width: number; height: number }): void {
+    const area = this.area(-8);
     const inside = box.x >= area.left && box.y >= area.top && box.x + box.width <= area.right && box.y + box.height <= area.bottom;
-    if (inside && this.scale >= least) return this.later();
-    this.whole = false;
-    this.scale = Math.max(this.scale, least);
-    this.x = this.width / 2 - (box.x + box.width / 2) * this.scale;
-    this.y = this.height / 2 - (box.y + box.height / 2) * this.scale;
+    if (!inside) {
+      this.whole = false;
+      this.x = this.width / 2 - (box.x + box.width / 2) * this.scale;
+      this.y = this.height / 2 - (box.y + box.height / 2) * this.scale;
+      this.keep();
+    }
     this.later();
   }
 
   toScene(x: number, y: number): [number, number] {
     return [(x - this.x) / this.scale, (y - this.y) / this.scale];
-  }
-
-  /** Where a job stands on the screen. */
-  onScreen(job: number): [number, number] | null {
-    const node = this.scene.graph.nodes[job];
-    return node ? [(node.x + node.width / 2) * this.scale + this.x, (node.y + node.height / 2) * this.scale + this.y] : null;
-  }
-
-  get folded(): boolean {
-    return this.scale < FOLD_SCALE;
   }
 
   private area(more: number): Area {
@@ -164,169 +182,246 @@ export class Drawing {
   private draw(): void {
     if (this.due > 0) cancelAnimationFrame(this.due);
     this.due = 0;
-    const began = performance.now();
-    const { context } = this;
+    const { context, scene } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.fillStyle = this.colour("surface");
     context.fillRect(0, 0, this.width, this.height);
-    const view = { x: this.x, y: this.y, scale: this.scale, width: this.width, height: this.height, ratio: this.ratio };
-    const more = this.lines.draw(context, this.scene, view, this.colour("control"));
-    const area = this.area(2);
+    context.fillStyle = this.dots ??= this.dotted();
+    context.fillRect(0, 0, this.width, this.height);
+    let more = false;
+    if (scene.picture.lines.ends.length / 2 <= MAX_DRAWN_LINES) this.fewLines();
+    else {
+      const view = { x: this.x, y: this.y, scale: this.scale, width: this.width, height: this.height, ratio: this.ratio };
+      more = this.lines.draw(context, scene, view, this.colour("control"));
+    }
     this.own();
-    this.blocks(area);
-    this.boxes(area);
-    this.took = performance.now() - began;
+    // All that follows is drawn in the measures of the scene.
+    context.setTransform(this.ratio * this.scale, 0, 0, this.ratio * this.scale, this.ratio * this.x, this.ratio * this.y);
+    for (const frame of scene.picture.frames) this.frame(frame);
+    const area = this.area(4);
+    const open = this.open === null ? null : scene.itemOf(this.open);
+    scene.eachItem(area, (at) => this.box(at, at === open));
     if (more) this.later();
   }
 
-  /** The lines of the job that has the ring, or is open, above all others. */
+  private dotted(): CanvasPattern {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 18;
+    const context = tile.getContext("2d") as CanvasRenderingContext2D;
+    context.fillStyle = this.colour("line");
+    context.fillRect(8, 8, 1.5, 1.5);
+    return this.context.createPattern(tile, "repeat") as CanvasPattern;
+  }
+
+  /** Lines to what will not run are dashed. */
+  private fewLines(): void {
+    const { context, scene } = this;
+    const { ends } = scene.picture.lines;
+    context.strokeStyle = this.colour("control");
+    context.lineWidth = 1.2;
+    for (const stopped of [false, true]) {
+      context.setLineDash(stopped ? [4, 3] : []);
+      context.beginPath();
+      for (let line = 0; line < ends.length / 2; line++) {
+        const to = ends[2 * line + 1] ?? -1;
+        const item = to < 0 ? undefined : scene.item(to);
+        const blocked = item?.kind === "job" && scene.states.get(item.jobs[0] ?? 0) === "blocked";
+        if (blocked === stopped) scene.trace(context, line, this.x, this.y, this.scale);
+      }
+      context.stroke();
+    }
+    context.setLineDash([]);
+  }
+
+  /** The lines of the item that has the ring, or is open, above all others. */
   private own(): void {
     const { context, scene } = this;
     context.lineWidth = 1.6;
     context.strokeStyle = this.colour("accent");
-    for (const job of new Set([this.focus, this.open])) {
-      if (job === null) continue;
-      context.beginPath();
-      scene.linesOf(job).slice(0, 2000).forEach((edge) => scene.trace(context, edge, this.x, this.y, this.scale));
+    if (this.focus === null || scene.picture.lines.ends.length / 2 <= MAX_DRAWN_LINES) return;
+    context.beginPath();
+    scene.linesOf(this.focus).slice(0, 2000).forEach((line) => scene.trace(context, line, this.x, this.y, this.scale));
+    context.stroke();
+  }
+
+  private rect(x: number, y: number, width: number, height: number, radius: number): void {
+    this.context.beginPath();
+    this.context.roundRect(x, y, width, height, radius);
+  }
+
+  private frame({ x, y, width, height, stack }: Frame): void {
+    const { context, scene } = this;
+    const item = scene.item(stack);
+    context.strokeStyle = this.colour("control");
+    context.lineWidth = 1;
+    context.setLineDash([4, 3]);
+    context.beginPath();
+    context.moveTo(item.x + item.width / 2, item.y + item.height + 6);
+    context.lineTo(item.x + item.width / 2, y);
+    context.stroke();
+    context.setLineDash([]);
+    this.rect(x + 0.5, y + 0.5, width - 1, height - 1, 8);
+    context.fillStyle = this.colour("bg");
+    context.fill();
+    context.strokeStyle = this.colour("line-2");
+    context.stroke();
+    const left = this.words(item.name, x + 12, y + 20, 600, 13, "text", width / 3);
+    const counts = this.counts(item).map(([state, count]) => `${count.toLocaleString("en")} ${word(state).toLowerCase()}`).join(", ");
+    this.words(`${item.handler}, ${item.jobs.length.toLocaleString("en")} jobs: ${counts}`, x + 20 + left, y + 20, 400, 12, "dim", width - left - 90);
+    this.words("Fold", x + width - 12, y + 20, 400, 12, "dim", 60, "right");
+  }
+
+  private counts(item: GraphItem): [string, number][] {
+    const place = (state: string): number => (ORDER.indexOf(state) + 99) % 99;
+    const counts = this.scene.states.count(item.jobs);
+    for (const job of this.refined) {
+      if (!this.membersOf(item).has(job)) continue;
+      const [was, is] = [this.scene.states.get(job), this.state(job)];
+      if (was === is) continue;
+      counts.set(is, (counts.get(is) ?? 0) + 1);
+      const left = (counts.get(was) ?? 0) - 1;
+      if (left > 0) counts.set(was, left);
+      else counts.delete(was);
+    }
+    return [...counts].sort((one, other) => place(one[0]) - place(other[0]));
+  }
+
+  private membersOf(item: GraphItem): ReadonlySet<number> {
+    let found = this.members.get(item);
+    if (!found) this.members.set(item, (found = new Set(item.jobs)));
+    return found;
+  }
+
+  /** The state that the page says of a job: events know fewer words. */
+  private state(job: number): string {
+    const state = this.scene.states.get(job);
+    const row = this.jobs.get(job);
+    return row?.state === state && row.state !== "waiting" ? stateOf(row) : state;
+  }
+
+  private box(at: number, open: boolean): void {
+    const { context, scene } = this;
+    const item = scene.item(at);
+    const { x, y, width, height, kind } = item;
+    if (open || at === this.focus) {
+      this.rect(x - 4, y - 4, width + 8, height + 8, 9);
+      context.strokeStyle = this.colour("accent");
+      context.lineWidth = 2;
       context.stroke();
     }
-  }
-
-  private blocks(area: Area): void {
-    const { context, scene, scale } = this;
-    for (const block of scene.graph.blocks) {
-      if (block.x > area.right || block.y > area.bottom || block.x + block.width < area.left || block.y + block.height < area.top) continue;
-      const [x, y, width, height] = [block.x * scale + this.x, block.y * scale + this.y, block.width * scale, block.height * scale];
-      context.fillStyle = this.colour("bg");
-      context.fillRect(x, y, width, height);
-      context.strokeStyle = this.colour("control");
-      context.lineWidth = 1;
-      context.strokeRect(x, y, width, height);
-      if (this.folded) this.folds(block.jobs, x, y, width, height);
+    if (kind === "stack") return this.stack(item);
+    const job = item.jobs[0] ?? 0;
+    const state = this.state(job);
+    const bold = state === "failed" ? 2 : state === "running" || state === "limited" || state === "retrying" ? 1.4 : 1;
+    this.rect(x + bold / 2, y + bold / 2, width - bold, height - bold, kind === "cell" ? 5 : 6);
+    context.fillStyle = this.colour("raised");
+    context.fill();
+    context.lineWidth = bold;
+    context.strokeStyle = this.colour(bold > 1 ? stateFill(state) : state === "blocked" ? "control" : "line-2");
+    if (state === "blocked") context.setLineDash([4, 3]);
+    context.stroke();
+    context.setLineDash([]);
+    const row = this.jobs.get(job);
+    const ran = row && row.state === scene.states.get(job) ? took([row]) : "";
+    const right = ran ? this.words(ran, x + width - 12, y + (kind === "cell" ? height / 2 : 19), 400, 12, "dim", 60, "right") + 8 : 0;
+    const colour = stateColour(state);
+    if (kind === "cell") {
+      this.icon(stateIcon(state), x + 9, y + height / 2 - 6, colour);
+      this.words(item.name, x + 27, y + height / 2, 400, 12, "text", width - 39 - right);
+      return;
     }
+    this.words(item.name, x + 12, y + 19, 600, 13, "text", width - 24 - right);
+    this.icon(stateIcon(state), x + 12, y + 29, colour);
+    const attempts = row && row.retries > 0 && ["failed", "running", "retrying"].includes(state) && row.attempt > 0 ? `, ${row.attempt} of ${row.retries + 1}` : "";
+    const by = state === "blocked" && row?.why_not_running?.jobs?.length === 1 ? ` by ${row.why_not_running.jobs[0]}` : "";
+    this.words(`${word(state)}${attempts}${by}`, x + 29, y + 35.5, 400, 12, colour, width - 40);
   }
 
-  /** Many jobs as one box: what part of them is in each state, and how many. */
-  private folds(jobs: readonly number[], x: number, y: number, width: number, height: number): void {
-    const { context, scene } = this;
-    const counts = [...scene.states.count(jobs)].sort((one, other) => other[1] - one[1]);
-    const bar = Math.min(10, height * 0.2);
-    let at = x + 1;
-    for (const [state, count] of counts) {
-      const part = ((width - 2) * count) / jobs.length;
-      context.fillStyle = this.colour(stateColour(state));
-      context.fillRect(at, y + height - bar - 1, Math.max(part, 1), bar);
+  private stack(item: GraphItem): void {
+    const { context } = this;
+    const { x, y, width, height } = item;
+    context.fillStyle = this.colour("raised");
+    const counts = this.counts(item);
+    const [state, count] = counts[0] ?? ["waiting", 0];
+    for (const off of [6, 3, 0]) {
+      this.rect(x + off + 0.5, y + off + 0.5, width - 1, height - 1, 6);
+      context.fill();
+      context.lineWidth = state === "failed" && off === 0 ? 2 : 1;
+      context.strokeStyle = this.colour(off > 0 ? "line-2" : state === "failed" ? "bad-fill" : "line-2");
+      context.stroke();
+    }
+    const total = item.jobs.length;
+    const right = this.words(`${total.toLocaleString("en")} jobs`, x + width - 12, y + 17, 400, 12, "dim", 80, "right") + 8;
+    this.words(item.name, x + 12, y + 17, 600, 13, "text", width - 24 - right);
+    const done = state === "succeeded" && count === total;
+    this.icon(stateIcon(state), x + 12, y + 28, stateColour(state));
+    const rows = item.jobs.map((job) => this.jobs.get(job)).filter((job) => job !== undefined);
+    const ran = rows.length === total ? took(rows) : "";
+    const left = ran ? this.words(ran, x + width - 12, y + 34, 400, 12, "dim", 60, "right") + 8 : 0;
+    this.words(done ? "Done" : `${count.toLocaleString("en")} ${word(state).toLowerCase()}`, x + 29, y + 34, 400, 12, stateColour(state), width - 41 - left);
+    const bar = width - 24;
+    context.fillStyle = this.colour("sunken");
+    context.fillRect(x + 12, y + 48, bar, 5);
+    let at = x + 12;
+    for (const one of BAR) {
+      const share = counts.find(([name]) => name === one)?.[1] ?? 0;
+      if (share === 0) continue;
+      const part = Math.max((bar * share) / total, 1);
+      context.fillStyle = this.colour(stateFill(one));
+      context.fillRect(at, y + 48, part, 5);
       at += part;
     }
-    const rows = Math.floor((height - bar - 6) / 15);
-    if (width < 60 || rows < 1) return;
+  }
+
+  private icon(name: IconName, x: number, y: number, colour: string): void {
+    const { context } = this;
+    let path = this.icons.get(name);
+    if (!path) this.icons.set(name, (path = new Path2D(iconPath(name))));
     context.save();
-    context.beginPath();
-    context.rect(x, y, width, height);
-    context.clip();
-    context.textBaseline = "middle";
-    context.font = `600 12px ${this.font}`;
-    context.fillStyle = this.colour("text");
-    const handler = scene.graph.nodes[jobs[0] ?? 0]?.handler ?? "";
-    context.fillText(cut(plain(`${handler} × ${jobs.length.toLocaleString("en")}`), Math.floor(width / 6.5)), x + 6, y + 10);
-    context.font = `12px ${this.font}`;
-    counts.slice(0, rows - 1).forEach(([state, count], row) => {
-      context.fillStyle = this.colour(stateColour(state));
-      context.fillText(`${sign(state)} ${count.toLocaleString("en")} ${word(state).toLowerCase()}`, x + 6, y + 26 + row * 15);
-    });
+    context.translate(x, y);
+    context.scale(0.75, 0.75);
+    context.lineWidth = 2;
+    context.lineCap = context.lineJoin = "round";
+    context.strokeStyle = this.colour(colour);
+    context.stroke(path);
     context.restore();
   }
 
-  private boxes(area: Area): void {
-    const { context, scene, scale } = this;
-    const named = scale >= MIN_NAME_SCALE;
-    const byState = new Map<string, number[]>();
-    scene.eachNode(area, (at) => {
-      if (this.folded && (scene.blockOf[at] ?? -1) >= 0) return;
-      const node = scene.graph.nodes[at];
-      if (!node || node.x > area.right || node.y > area.bottom || node.x + node.width < area.left || node.y + node.height < area.top) return;
-      const state = scene.states.get(at);
-      // Squares apart from boxes: the first of a group tells what the others are.
-      const key = node.width < SQUARE_WIDTH ? `${state} ` : state;
-      const list = byState.get(key);
-      if (list) list.push(at);
-      else byState.set(key, [at]);
-    });
-    const size = Math.max(9.5, 13 * scale);
-    for (const [key, list] of byState) {
-      const state = key.trimEnd();
-      const own = this.colour(stateColour(state));
-      context.beginPath();
-      for (const at of list) {
-        const node = scene.graph.nodes[at];
-        if (!node) continue;
-        context.rect(node.x * scale + this.x, node.y * scale + this.y, Math.max(2, node.width * scale), Math.max(2, node.height * scale));
-      }
-      const small = (scene.graph.nodes[list[0] ?? 0]?.width ?? 0) < SQUARE_WIDTH;
-      context.fillStyle = named && !small ? this.colour("surface") : own;
-      context.fill();
-      if (!named) continue;
-      if (small) {
-        for (const at of list) this.square(at);
-        continue;
-      }
-      context.strokeStyle = own;
-      context.lineWidth = state === "running" || state === "failed" ? 2 : 1.2;
-      context.stroke();
-      context.textBaseline = "middle";
-      for (const at of list) this.label(at, state, own, size);
-    }
-    for (const [job, name] of [[this.open, "accent"], [this.focus, "text"]] as const) {
-      const node = job === null ? undefined : scene.graph.nodes[job];
-      if (!node) continue;
-      context.strokeStyle = this.colour(name);
-      context.lineWidth = 2.5;
-      context.strokeRect(node.x * scale + this.x - 3, node.y * scale + this.y - 3, Math.max(1.5, node.width * scale) + 6, Math.max(1.5, node.height * scale) + 6);
-    }
-  }
-
-  /** The name, when the square has been made large enough. */
-  private square(at: number): void {
-    const { context, scene, scale } = this;
-    const node = scene.graph.nodes[at];
-    if (!node || node.width * scale < 34) return;
+  /** A line of text, cut to its width. The width that it took. */
+  private words(text: string, x: number, y: number, weight: number, size: number, colour: string, width: number, align: "left" | "right" = "left"): number {
+    const { context } = this;
+    context.font = `${weight} ${size}px ${this.font}`;
     context.textBaseline = "middle";
-    context.font = `10px ${this.font}`;
-    context.fillStyle = this.colour("surface");
-    // Names of jobs that are alike differ at their end.
-    const maxChars = Math.floor((node.width * scale - 4) / 6.3);
-    const name = plain(node.name.slice(-100));
-    const shown = name.length <= maxChars ? name : `…${[...name].slice(1 - maxChars).join("")}`;
-    context.fillText(this.fitted(shown, node.width * scale - 4, 10), node.x * scale + this.x + 2, (node.y + node.height / 2) * scale + this.y);
+    context.textAlign = align;
+    context.fillStyle = this.colour(colour);
+    const shown = this.fitted(text, width);
+    context.fillText(shown, x, y);
+    return align === "right" || weight === 600 ? context.measureText(shown).width : 0;
   }
 
-  private label(at: number, state: string, own: string, size: number): void {
-    const { context, scene, scale } = this;
-    const node = scene.graph.nodes[at];
-    if (!node) return;
-    const [x, y, width, height] = [node.x * scale + this.x, node.y * scale + this.y, node.width * scale, node.height * scale];
-    context.fillStyle = own;
-    // A stripe, so that the state is seen from afar.
-    context.fillRect(x, y, 4 * Math.min(1, scale) + 1, height);
-    const inner = width - 12 * scale;
-    const two = height >= 2.4 * size;
-    context.font = `600 ${size}px ${this.font}`;
-    context.fillStyle = this.colour("text");
-    context.fillText(this.fitted(node.name, inner, size), x + 9 * scale, y + (two ? height * 0.32 : height / 2));
-    if (!two) return;
-    context.font = `${size * 0.88}px ${this.font}`;
-    context.fillStyle = own;
-    context.fillText(this.fitted(`${sign(state)} ${word(state)}`, inner, size), x + 9 * scale, y + height * 0.72);
-  }
-
-  private fitted(text: string, width: number, size: number): string {
-    const shown = plain(text.slice(0, 100));
+  /** Names of jobs that are alike differ at their end: the middle goes. */
+  private fitted(text: string, width: number): string {
+    const shown = plain(text.slice(0, 200));
     // Most texts fit; to measure is the dearest thing here.
-    if (shown.length * size * 0.5 < width || this.context.measureText(shown).width <= width) return shown;
-    let maxChars = Math.max(1, Math.floor(width / (size * 0.62)));
-    while (maxChars > 1 && this.context.measureText(cut(shown, maxChars)).width > width) maxChars--;
-    return cut(shown, maxChars);
+    if (shown.length * 5 < width || this.context.measureText(shown).width <= width) return shown;
+    const signs = [...shown];
+    let kept = Math.max(2, Math.floor((signs.length * width) / this.context.measureText(shown).width));
+    const cut = (): string => `${signs.slice(0, Math.ceil(kept / 2)).join("")}…${signs.slice(signs.length - Math.floor(kept / 2)).join("")}`;
+    while (kept > 2 && this.context.measureText(cut()).width > width) kept--;
+    return cut();
   }
+}
+
+/** From the first start to the last end. */
+function took(jobs: readonly Job[]): string {
+  let [from, to] = [Infinity, -Infinity];
+  for (const job of jobs) {
+    const start = began(job);
+    if (start === null) continue;
+    from = Math.min(from, start);
+    to = Math.max(to, ended(job) ?? (job.state === "running" ? Math.max(now.peek(), start) : start));
+  }
+  return to >= from ? span(to - from) : "";
 }
 
 interface View {
@@ -338,7 +433,7 @@ interface View {
   readonly ratio: number;
 }
 
-interface Picture {
+interface LinePicture {
   readonly canvas: HTMLCanvasElement;
   readonly view: View;
   /** Lines that are not drawn yet. */
@@ -347,8 +442,8 @@ interface Picture {
 
 /** The lines in and around the view, kept as a picture: they do not change, and are the most of a large graph. */
 class Lines {
-  private shown: Picture | null = null;
-  private next: Picture | null = null;
+  private shown: LinePicture | null = null;
+  private next: LinePicture | null = null;
   /** A canvas that shows nothing now. Each takes megabytes, which browsers free late. */
   private spare: HTMLCanvasElement | null = null;
 
@@ -398,22 +493,20 @@ class Lines {
       right: (view.width + marginX - view.x) / view.scale,
       bottom: (view.height + marginY - view.y) / view.scale,
     };
-    scene.eachEdge(area, (edge) => left.push(edge));
+    scene.eachLine(area, (line) => left.push(line));
     this.next = { canvas, view, left };
   }
 
-  private part({ view, canvas, left }: Picture, scene: Scene, colour: string): void {
+  private part({ view, canvas, left }: LinePicture, scene: Scene, colour: string): void {
     const context = canvas.getContext("2d");
     if (!context) return void (left.length = 0);
     context.setTransform(view.ratio, 0, 0, view.ratio, view.width * view.ratio * 0.5, view.height * view.ratio * 0.5);
     context.strokeStyle = colour;
-    context.lineWidth = view.scale < 0.2 ? 0.6 : 1;
+    context.lineWidth = 1;
     // Boxes are what one looks for: thousands of lines stay behind them.
-    context.globalAlpha = view.scale >= 0.2 ? 0.9 : scene.graph.edges.lengths.length > 5000 ? 0.22 : 0.6;
+    context.globalAlpha = scene.picture.lines.ends.length > 10_000 ? 0.3 : 0.7;
     context.beginPath();
-    for (let pieces = 0; pieces < MAX_LINE_PIECES && left.length > 0; ) {
-      pieces += scene.trace(context, left.pop() as number, view.x, view.y, view.scale);
-    }
+    for (const line of left.splice(-MAX_LINES)) scene.trace(context, line, view.x, view.y, view.scale);
     context.stroke();
   }
 }

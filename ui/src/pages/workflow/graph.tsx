@@ -1,11 +1,16 @@
 // The graph of a workflow on a canvas. For readers who cannot see it, the table of jobs is below, and the focused job is announced.
 import { effect, signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
-import type { Graph } from "../../model";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Graph, Job } from "../../model";
+import { Icon } from "../../parts/icon";
+import { word } from "../../parts/state";
 import { cut, plain } from "../../parts/text";
+import { now } from "../../parts/time";
 import { colours } from "../../theme";
-import { Drawing } from "./drawing";
-import { Scene } from "./scene";
+import { arrange, isStack, stepKey, steps, type GraphItem } from "./arrange";
+import { Drawing, MARGIN } from "./drawing";
+import { Panel } from "./panel";
+import { Scene, type States } from "./scene";
 
 const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
   ArrowLeft: [-1, 0],
@@ -15,36 +20,67 @@ const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
 };
 /** A finger or mouse that moved less, in pixels, has clicked. */
 const CLICK_DISTANCE = 5;
+/** Below this width of the panel, the graph runs downwards. */
+const MIN_RIGHT_WIDTH = 520;
+const HEIGHT = { min: 96, max: 520 } as const;
 
 export interface GraphViewProps {
   readonly graph: Graph;
-  /** Given once: the states are changed in it as they happen. */
-  readonly onScene: (scene: Scene, redraw: () => void) => void;
+  /** Changed as things happen, and then `redraw` is called. */
+  readonly states: States;
+  readonly onRedraw: (redraw: () => void) => void;
+  /** Grows with the states. */
+  readonly changes: number;
+  /** Times and attempts, as far as they are known, by the number of the job. */
+  readonly jobs: ReadonlyMap<number, Job>;
   /** The name of the job whose drawer is open. */
   readonly open: string | null;
   readonly onOpen: (name: string) => void;
 }
 
-export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
+export function GraphView({ graph, states, onRedraw, changes, jobs, open, onOpen }: GraphViewProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const frame = useRef<HTMLDivElement>(null);
   const [drawing, setDrawing] = useState<Drawing | null>(null);
+  const [width, setWidth] = useState(0);
+  const [folded, fold] = useState(true);
+  const [opened, setOpened] = useState<ReadonlySet<string>>(new Set());
+  const [full, setFull] = useState(false);
   const [announced] = useState(() => signal(""));
+  const byStep = useMemo(() => steps(graph), [graph]);
+  const stacks = useMemo(() => [...byStep].filter(([, members]) => isStack(members)), [byStep]);
+  const inner = Math.max(1, width - 2 * MARGIN);
+  const down = width > 0 && width < MIN_RIGHT_WIDTH;
+  const scene = useMemo(() => new Scene(arrange(graph, { folded, open: opened, down, width: inner }), states), [graph, states, folded, opened, down, inner]);
+
+  // A failed job opens its stack by itself, once; so does the job of the drawer.
+  const shown = useRef(new Set<string>());
+  useEffect(() => {
+    const found = stacks.filter(([key, members]) => !shown.current.has(key) && (states.count(members).get("failed") ?? 0) > 0).map(([key]) => key);
+    const job = open === null ? undefined : graph.nodes.find((node) => node.name === open);
+    const own = job && stepKey(job);
+    if (own && byStep.get(own) && isStack(byStep.get(own) ?? []) && !opened.has(own)) found.push(own);
+    if (found.length === 0) return;
+    for (const key of found) shown.current.add(key);
+    setOpened((was) => new Set([...was, ...found]));
+  }, [changes, stacks, open]);
+
   useEffect(() => {
     const [own, place] = [canvas.current, frame.current];
     if (!own || !place) return;
-    const scene = new Scene(graph);
     const made = new Drawing(own, scene);
-    const size = (): void => made.resize(place.clientWidth, place.clientHeight);
+    const size = (): void => {
+      setWidth(place.clientWidth);
+      made.resize(place.clientWidth, place.clientHeight);
+    };
     size();
-    made.begin();
     const sizes = new ResizeObserver(size);
     sizes.observe(place);
     const recolour = effect(() => {
       colours.value;
       made.recolour();
     });
-    onScene(scene, () => made.later());
+    onRedraw(() => made.later());
     setDrawing(made);
     return () => {
       sizes.disconnect();
@@ -52,62 +88,98 @@ export function GraphView({ graph, onScene, open, onOpen }: GraphViewProps) {
       made.end();
     };
   }, [graph]);
+  useEffect(() => drawing?.replace(scene), [drawing, scene]);
+  const runs = [...jobs.values()].some((job) => job.state === "running");
+  const clock = runs ? now.value : 0;
+  useEffect(() => drawing?.know(jobs), [drawing, jobs, clock]);
   useEffect(() => {
     if (!drawing) return;
-    const at = open === null ? -1 : graph.nodes.findIndex((node) => node.name === open);
-    drawing.open = at < 0 ? null : at;
-    drawing.focus = drawing.open ?? drawing.focus;
-    const node = graph.nodes[at];
-    if (node) drawing.show(node, 0);
-    else drawing.later();
-  }, [drawing, open]);
-  usePointer(canvas, drawing, (name) => {
+    const job = open === null ? -1 : graph.nodes.findIndex((node) => node.name === open);
+    drawing.open = job < 0 ? null : job;
+    const at = job < 0 ? null : scene.itemOf(job);
+    if (at === null) return drawing.later();
+    drawing.focus = at;
+    drawing.show(scene.item(at));
+  }, [drawing, open, scene]);
+
+  const toggle = (item: GraphItem): void => {
+    const node = graph.nodes[item.jobs[0] ?? 0];
+    if (!node) return;
+    const key = stepKey(node);
+    setOpened((was) => new Set(was.has(key) ? [...was].filter((one) => one !== key) : [...was, key]));
+  };
+  const enter = (at: number): void => {
+    const item = scene.picture.items[at];
+    if (!item) return;
+    if (item.kind === "stack") toggle(item);
+    else onOpen(item.name);
+  };
+  usePointer(canvas, drawing, (at, x, y) => {
     frame.current?.focus({ preventScroll: true });
-    onOpen(name);
+    if (at !== null) return enter(at);
+    const head = scene.picture.frames.find((one) => x >= one.x && x <= one.x + one.width && y >= one.y && y <= one.y + 38);
+    if (head) toggle(scene.item(head.stack));
   });
 
-  const show = (job: number): void => {
-    const node = drawing?.scene.graph.nodes[job];
-    if (!drawing || !node) return;
-    drawing.focus = job;
-    drawing.show(node);
-    announced.value = `${cut(plain(node.name), 80)}, ${drawing.scene.states.get(job)}`;
-  };
   const keys = (event: KeyboardEvent): void => {
     if (!drawing || event.ctrlKey || event.metaKey || event.altKey) return;
     const arrow = ARROWS[event.key];
     if (arrow && event.shiftKey) drawing.pan(-80 * arrow[0], -80 * arrow[1]);
     else if (arrow) {
-      const next = drawing.focus === null ? 0 : drawing.scene.next(drawing.focus, arrow[0], arrow[1]);
-      if (next !== null) show(next);
+      const next = drawing.focus === null ? 0 : scene.next(drawing.focus, arrow[0], arrow[1]);
+      const item = next === null ? undefined : scene.picture.items[next];
+      if (item) {
+        drawing.focus = next;
+        drawing.show(item);
+        announced.value = `${cut(plain(item.name), 80)}, ${item.kind === "stack" ? `${item.jobs.length} jobs` : states.get(item.jobs[0] ?? 0)}`;
+      }
     } else if (event.key === "+" || event.key === "=") drawing.zoom(1.25);
     else if (event.key === "-") drawing.zoom(0.8);
     else if (event.key === "0") drawing.fit();
-    else if (event.key === "Enter" && drawing.focus !== null) onOpen(graph.nodes[drawing.focus]?.name ?? "");
+    else if (event.key === "Enter" && drawing.focus !== null) enter(drawing.focus);
+    else if (event.key === "Escape" && full) setFull(false);
     else return;
     event.preventDefault();
   };
+  const scale = drawing && width > 0 ? drawing.scaleFor(width) : 1;
+  const wanted = Math.ceil(scene.picture.height * scale) + 2 * MARGIN + (scene.picture.items.some((item) => item.kind === "stack") ? 6 : 0);
+  const height = full ? undefined : `${Math.max(HEIGHT.min, Math.min(HEIGHT.max, wanted))}px`;
+  const count = `${graph.nodes.length.toLocaleString("en")} ${graph.nodes.length === 1 ? "job" : "jobs"}`;
   return (
-    <div class="panel graph">
-      <div ref={frame} class="graph-frame" role="application" aria-label="Graph of the jobs" aria-describedby="graph-keys" tabIndex={0} onKeyDown={keys}>
+    <Panel name="Graph" className={full ? "graph full" : "graph"} note={stacks.length > 0 ? `${count} in ${byStep.size.toLocaleString("en")} ${byStep.size === 1 ? "step" : "steps"}` : count}
+      tools={<>
+        {graph.undrawn > 0 ? <span class="note">{graph.undrawn.toLocaleString("en")} lines are not drawn</span> : null}
+        {stacks.length > 0 ? (
+          <span class="seg" role="group" aria-label="Stacks of equal jobs">
+            <button aria-pressed={folded} onClick={() => fold(true)}>Folded</button>
+            <button aria-pressed={!folded} onClick={() => fold(false)}>All jobs</button>
+          </span>
+        ) : null}
+        <span class="zoom" role="group" aria-label="Size of the graph">
+          <button class="small bare square" title="Smaller" aria-label="Smaller" onClick={() => drawing?.zoom(0.8)}><Icon name="minus" /></button>
+          <button class="small bare square" title="Larger" aria-label="Larger" onClick={() => drawing?.zoom(1.25)}><Icon name="plus" /></button>
+          <button class="small bare square" title={full ? "Back to the page" : "Full screen"} aria-label="Full screen" aria-pressed={full} onClick={() => setFull(!full)}><Icon name={full ? "cross" : "full"} /></button>
+        </span>
+      </>}>
+      <div ref={frame} class="graph-frame" style={height ? { height } : undefined} role="application" aria-label="Graph of the jobs" aria-describedby="graph-keys" tabIndex={0} onKeyDown={keys}>
         <canvas ref={canvas} aria-hidden="true" />
       </div>
-      <footer>
-        <button class="small" onClick={() => drawing?.zoom(1.25)} aria-label="Larger">+</button>
-        <button class="small" onClick={() => drawing?.zoom(0.8)} aria-label="Smaller">−</button>
-        <button class="small" onClick={() => drawing?.fit()}>Fit</button>
-        {graph.undrawn > 0 ? <span class="dim">{graph.undrawn.toLocaleString("en")} lines are not drawn</span> : null}
-        <span id="graph-keys" class="keys">Arrows: next job · Enter: open · Shift+arrows: move · + − 0: size</span>
-        <span class="hide" role="status">{announced}</span>
-      </footer>
-    </div>
+      <span id="graph-keys" class="hide">Arrows: next job; Enter: open; Shift and arrows: move; plus, minus and 0: size</span>
+      <span class="hide" role="status">{announced}</span>
+      {stacks.length > 0 && folded ? (
+        <span class="hide">{stacks.map(([key, members]) => {
+          const counts = [...states.count(members)].map(([state, number]) => `${number} ${word(state).toLowerCase()}`).join(", ");
+          return <span key={key}>{`${members.length} jobs such as ${cut(plain(graph.nodes[members[0] ?? 0]?.name ?? ""), 60)}: ${counts}. `}</span>;
+        })}</span>
+      ) : null}
+    </Panel>
   );
 }
 
-/** Moving with a mouse or one finger, size with the wheel or two fingers, opening with a click. */
-function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Drawing | null, onOpen: (name: string) => void): void {
-  const opened = useRef(onOpen);
-  opened.current = onOpen;
+/** Moving with a mouse, the wheel or one finger, size with Ctrl and the wheel or two fingers, opening with a click. */
+function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Drawing | null, onClick: (item: number | null, x: number, y: number) => void): void {
+  const clicked = useRef(onClick);
+  clicked.current = onClick;
   useEffect(() => {
     const own = canvas.current;
     if (!own || !drawing) return;
@@ -116,22 +188,6 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
     const at = (event: MouseEvent): [number, number] => {
       const box = own.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
-    };
-    const click = (x: number, y: number): void => {
-      const [sx, sy] = drawing.toScene(x, y);
-      const { scene } = drawing;
-      const block = drawing.folded ? scene.blockAt(sx, sy) : null;
-      if (block !== null) {
-        const [first] = scene.graph.blocks[block]?.jobs ?? [];
-        const box = first === undefined ? undefined : scene.graph.nodes[scene.jobAt(sx, sy) ?? first];
-        // Large enough that the frame opens.
-        if (box) drawing.show(box, 0.6);
-        return;
-      }
-      const job = scene.jobAt(sx, sy);
-      if (job === null) return;
-      drawing.focus = job;
-      opened.current(scene.graph.nodes[job]?.name ?? "");
     };
     const down = (event: PointerEvent): void => {
       own.setPointerCapture(event.pointerId);
@@ -142,10 +198,10 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       const was = fingers.get(event.pointerId);
       const [x, y] = at(event);
       if (!was) {
-        const [sx, sy] = drawing.toScene(x, y);
-        const hit = drawing.scene.jobAt(sx, sy);
-        own.style.cursor = hit === null ? "grab" : "pointer";
-        own.title = hit === null ? "" : `${cut(plain(drawing.scene.graph.nodes[hit]?.name ?? ""), 200)} · ${drawing.scene.states.get(hit)}`;
+        const hit = drawing.scene.itemAt(...drawing.toScene(x, y));
+        const item = hit === null ? null : drawing.scene.item(hit);
+        own.style.cursor = item === null ? "grab" : "pointer";
+        own.title = item === null ? "" : `${cut(plain(item.name), 200)} · ${item.kind === "stack" ? `${item.jobs.length} jobs` : drawing.scene.states.get(item.jobs[0] ?? 0)}`;
         return;
       }
       const [dx, dy] = [x - was[0], y - was[1]];
@@ -161,13 +217,19 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       fingers.set(event.pointerId, [x, y]);
     };
     const up = (event: PointerEvent): void => {
-      if (fingers.delete(event.pointerId) && fingers.size === 0 && moved < CLICK_DISTANCE && event.type === "pointerup") click(...at(event));
+      if (!fingers.delete(event.pointerId) || fingers.size > 0 || moved >= CLICK_DISTANCE || event.type !== "pointerup") return;
+      const [x, y] = drawing.toScene(...at(event));
+      clicked.current(drawing.scene.itemAt(x, y), x, y);
     };
     const wheel = (event: WheelEvent): void => {
-      // With ctrl (two fingers on a pad) or while the graph has the keyboard; else the page scrolls.
-      if (!event.ctrlKey && !own.parentElement?.contains(document.activeElement)) return;
-      event.preventDefault();
-      drawing.zoom(Math.exp(-Math.max(-60, Math.min(60, event.deltaY)) / 200), ...at(event));
+      if (event.ctrlKey) {
+        event.preventDefault();
+        drawing.zoom(Math.exp(-Math.max(-60, Math.min(60, event.deltaY)) / 200), ...at(event));
+        return;
+      }
+      const [x, y] = event.shiftKey ? [event.deltaY, 0] : [event.deltaX, event.deltaY];
+      // At its edge, the page scrolls on.
+      if (drawing.pan(-x, -y)) event.preventDefault();
     };
     own.addEventListener("pointerdown", down);
     own.addEventListener("pointermove", move);

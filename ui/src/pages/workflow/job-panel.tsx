@@ -1,19 +1,20 @@
-// One job: what it got, what it left, what went wrong, what it says, why it waits, and what can be done.
-import type { ComponentChildren } from "preact";
+// One job: what went wrong, what it says, what it got and left, why it waits, and what can be done now.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { mayAct, path, ApiError, text, withQuery, type Call } from "../../api";
-import { limitWords, type AttemptError, type Job, type LogPage } from "../../model";
+import { mayAct, path, ApiError, text, type Call } from "../../api";
+import { limitWords, type AttemptError, type Job } from "../../model";
 import { Action } from "../../parts/action";
 import { Icon } from "../../parts/icon";
 import { field, Json } from "../../parts/json";
+import { Copy, VerbButton, Menu, type Verb } from "../../parts/menu";
 import { Problem } from "../../parts/toasts";
 import { State } from "../../parts/state";
 import { Loading } from "../../parts/table";
-import { Ago, RelativeTime, clock, Duration, Time } from "../../parts/time";
+import { Ago, Duration, RelativeTime, Time } from "../../parts/time";
 import { cut, Name, plain, Text } from "../../parts/text";
 import { usePoll } from "../../poll";
 import { href, setQuery } from "../../router";
-import { JobLink, stateOf } from "./jobs";
+import { JobLink, ranFor, reason, stateOf, waitedFor } from "./jobs";
+import { Log, LogTail, useLog } from "./log";
 
 interface Raw {
   readonly job: Job;
@@ -28,14 +29,17 @@ const noOutput = (state: string): string => (state === "succeeded" ? "It returne
 export interface JobPanelProps {
   readonly id: string;
   readonly name: string;
+  /** Names of the jobs in the order of the table, for the next and the one before. */
+  readonly names: readonly string[];
   /** Grows when the workflow has changed. */
   readonly changes: number;
   readonly changed: () => void;
 }
 
-export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
+export function JobPanel({ id, name, names, changes, changed }: JobPanelProps) {
   const own = path(`v1/workflows/${id}/jobs`, [name]);
   const { data, error, again } = usePoll<Raw>(own, 3000, (text) => ({ job: JSON.parse(text) as Job, text }));
+  const [tab, setTab] = useState<Tab | null>(null);
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => heading.current?.focus({ preventScroll: innerWidth > 1100 }), [name]);
   useEffect(() => {
@@ -46,55 +50,145 @@ export function JobPanel({ id, name, changes, changed }: JobPanelProps) {
     again();
     changed();
   };
+  const at = names.indexOf(name);
+  const step = (by: number, label: string, icon: "up" | "down") => {
+    const to = at < 0 ? undefined : names[at + by];
+    return <button class="small bare square" aria-label={label} title={label} disabled={to === undefined} onClick={() => setQuery({ job: to ?? null })}><Icon name={icon} /></button>;
+  };
+  const keys = (event: KeyboardEvent): void => {
+    const by = event.key === "J" ? 1 : event.key === "K" ? -1 : 0;
+    const to = by === 0 || at < 0 ? undefined : names[at + by];
+    if (to === undefined || (event.target as Element).closest("input, textarea, select")) return;
+    event.preventDefault();
+    setQuery({ job: to });
+  };
   return (
     <>
       <div class="scrim" onClick={close} />
-      <aside class="drawer" aria-label="Job">{/* plain: HTML */}
+      <aside class="drawer" aria-label="Job" onKeyDown={keys}>{/* plain: HTML */}
         <header>
-          <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
-          <button class="small bare square" onClick={close} aria-label="Close the job"><Icon name="cross" /></button>
+          <div class="row">
+            <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
+            {data ? <State state={stateOf(data.job)} /> : null}
+            <span class="push row-buttons">
+              {step(-1, "Job before", "up")}{step(1, "Next job", "down")}
+              <button class="small bare square" onClick={close} aria-label="Close the job"><Icon name="cross" /></button>
+            </span>
+          </div>
+          {data ? <Facts id={id} job={data.job} /> : null}
         </header>
-        <Problem error={error} />
-        {data ? <Shown id={id} raw={data} own={own} done={done} /> : error ? null : <p><Loading /></p>}
+        {error ? <Problem error={error} /> : null}
+        {data ? <Shown key={name} id={id} raw={data} own={own} done={done} tab={tab} setTab={setTab} /> : error ? null : <p class="body"><Loading /></p>}
       </aside>{/* plain: HTML */}
     </>
   );
 }
 
-function Shown({ id, raw: { job, text }, own, done }: { id: string; raw: Raw; own: string; done: () => void }) {
-  const state = stateOf(job);
+function Facts({ id, job }: { id: string; job: Job }) {
+  const [ran, waited] = [ranFor(job), waitedFor(job)];
   return (
     <>
-      <p><State state={state} /> {job.progress && job.state === "running" ? <Progress of={job.progress} /> : null}</p>
-      {job.why_not_running ? <WhyNot job={job} id={id} /> : null}
-      <Actions id={id} job={job} own={own} done={done} />
-      <dl class="facts">
-        <dt>Handler</dt><dd><Name text={job.handler} max={200} /></dd>
-        <dt>Queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
-        <dt>Attempts</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd>
-        {job.worker ? <><dt>Worker</dt><dd><Name text={job.worker} max={200} /></dd></> : null}
-        <dt>Ready</dt><dd><Time at={job.ready_at} /></dd>
-        <dt>Started</dt><dd><Time at={job.started_at} /></dd>
-        <dt>Finished</dt><dd><Time at={job.finished_at} /></dd>
-        {job.due_at ? <><dt>Due</dt><dd><Time at={job.due_at} /> (<RelativeTime at={job.due_at} />)</dd></> : null}
-        {job.lease_expires_at ? <><dt>Lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></> : null}
-        {job.timeout_ms === null ? null : <><dt>Timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
-        {job.wait_ms ? <><dt>Waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
-        {job.limits?.length ? <><dt>Limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>)}</dd></> : null}
-        <dt>After</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
-        <dt>Before</dt><dd><Names id={id} names={job.before} /></dd>
+      <dl class="facts line">
+        <div><dt>Handler</dt><dd><Name text={job.handler} max={80} /></dd></div>
+        <div><dt>Queue</dt><dd><a href={href(["queues"])}><Name text={job.queue} max={60} /></a></dd></div>
+        {job.worker ? <div><dt>Worker</dt><dd><a href={href(["workers"])}><Name text={job.worker} max={60} /></a></dd></div> : null}
+        <div><dt>Attempt</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd></div>
+        {ran === null ? null : <div><dt>{job.state === "running" ? "Running" : "Ran"}</dt><dd><Duration ms={ran} /></dd></div>}
+        {waited === null ? null : <div><dt>Waited</dt><dd><Duration ms={waited} /></dd></div>}
+        {job.due_at ? <div><dt>Due</dt><dd><RelativeTime at={job.due_at} /></dd></div> : null}
+        {job.lease_expires_at ? <div><dt>Lease ends</dt><dd><RelativeTime at={job.lease_expires_at} /></dd></div> : null}
+        {job.finished_at ? <div><dt>Ended</dt><dd><Time at={job.finished_at} /> (<Ago at={job.finished_at} />)</dd></div> : null}
       </dl>
-      {job.errors?.length ? <Errors errors={job.errors} /> : null}
-      <Section title="Output"><Value text={field(text, "output")} none={noOutput(job.state)} label="output" /></Section>
-      <Section title="Params"><Value text={field(text, "params")} none="None" label="params" /></Section>
-      {job.after.length > 0 ? <Section title="Inputs"><Inputs key={job.name} id={id} names={job.after} /></Section> : null}
-      <Section title="Log"><Log key={job.name} own={own} live={!over(job)} /></Section>
+      {job.progress && job.state === "running" ? <Progress of={job.progress} /> : null}
+      {job.why_not_running ? <WhyNot job={job} id={id} /> : null}
     </>
   );
 }
 
-function Section({ title, children }: { title: string; children: ComponentChildren }) {
-  return <section><h3>{title}</h3>{children}</section>;
+type Tab = "Error" | "Log" | "Output" | "Params" | "Inputs" | "Attempts" | "Definition";
+
+interface ShownProps {
+  readonly id: string;
+  readonly raw: Raw;
+  readonly own: string;
+  readonly done: () => void;
+  readonly tab: Tab | null;
+  readonly setTab: (tab: Tab) => void;
+}
+
+/** The tabs of a job and the number on each; the first is the one that is asked for most. */
+function tabsOf(job: Job, lines: number): [tab: Tab, count?: number][] {
+  const errors = job.errors?.length ?? 0;
+  const found: [Tab, number?][] = [["Output"], ["Params"]];
+  if (job.after.length > 0) found.push(["Inputs", job.after.length]);
+  if (errors > 1 || job.lost > 0) found.push(["Attempts", errors]);
+  found.push(["Definition"]);
+  const log: [Tab, number?] = lines > 0 ? ["Log", lines] : ["Log"];
+  if (job.state === "running" || (lines > 0 && !over(job))) found.unshift(log);
+  else found.splice(1, 0, log);
+  if (job.state === "failed" || (errors > 0 && !over(job))) {
+    found.splice(found.indexOf(log), 1);
+    found.unshift(["Error", errors], log);
+  }
+  return found;
+}
+
+function Shown({ id, raw: { job, text }, own, done, tab, setTab }: ShownProps) {
+  const log = useLog(own, !over(job));
+  const [marking, setMarking] = useState(false);
+  const tabs = tabsOf(job, log.items.length);
+  const first = job.state === "running" || over(job) || job.errors?.length ? tabs[0]?.[0] : "Definition";
+  const at = tabs.find(([name]) => name === tab)?.[0] ?? first ?? "Output";
+  const keys = (event: KeyboardEvent): void => {
+    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (by === 0) return;
+    const to = tabs[(tabs.findIndex(([name]) => name === at) + by + tabs.length) % tabs.length];
+    if (to) setTab(to[0]);
+    const list = event.currentTarget as HTMLElement;
+    requestAnimationFrame(() => list.querySelector<HTMLElement>("[aria-selected=true]")?.focus());
+    event.preventDefault();
+  };
+  return (
+    <>
+      <div class="tabs" role="tablist" aria-label="Of the job" onKeyDown={keys}>
+        {tabs.map(([name, count]) => (
+          <button key={name} role="tab" id={`tab-${name}`} aria-selected={name === at} aria-controls="tab-body" tabIndex={name === at ? 0 : -1} onClick={() => setTab(name)}>
+            {name}{count ? <span class={name === "Error" ? "n bad" : "n"}>{count.toLocaleString("en")}</span> : null}
+          </button>
+        ))}
+      </div>
+      <div class="body" role="tabpanel" id="tab-body" aria-labelledby={`tab-${at}`}>
+        {marking ? <MarkSucceeded path={`${own}:mark_succeeded`} done={() => (setMarking(false), done())} close={() => setMarking(false)} /> : null}
+        {at === "Error" ? <Failure id={id} job={job} /> : null}
+        {at === "Error" ? <LogTail log={log} open={() => setTab("Log")} /> : null}
+        {at === "Log" ? <Log log={log} /> : null}
+        {at === "Output" ? <Value text={field(text, "output")} none={noOutput(job.state)} label="output" /> : null}
+        {at === "Params" ? <Value text={field(text, "params")} none="None" label="params" /> : null}
+        {at === "Inputs" ? <Inputs id={id} names={job.after} /> : null}
+        {at === "Attempts" ? <Attempts errors={job.errors ?? []} lost={job.lost} /> : null}
+        {at === "Definition" ? <Definition id={id} job={job} /> : null}
+      </div>
+      <Foot id={id} job={job} own={own} done={done} mark={() => setMarking(true)} />
+    </>
+  );
+}
+
+function Definition({ id, job }: { id: string; job: Job }) {
+  return (
+    <dl class="facts">
+      <dt>Handler</dt><dd><Name text={job.handler} max={200} /></dd>
+      <dt>Queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
+      <dt>Attempts</dt><dd>{job.retries + 1}</dd>
+      {job.timeout_ms === null ? null : <><dt>Timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
+      {job.wait_ms ? <><dt>Waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
+      {job.limits?.length ? <><dt>Limits</dt><dd>{job.limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>)}</dd></> : null}
+      <dt>After</dt><dd><Names id={id} names={job.after} />{job.after.length > 0 ? <span class="dim"> rule {job.rule}</span> : null}</dd>
+      <dt>Before</dt><dd><Names id={id} names={job.before} /></dd>
+      <dt>Ready</dt><dd><Time at={job.ready_at} /></dd>
+      <dt>Started</dt><dd><Time at={job.started_at} /></dd>
+      <dt>Finished</dt><dd><Time at={job.finished_at} /></dd>
+    </dl>
+  );
 }
 
 function Value({ text, none, label }: { text: string | null; none: string; label: string }) {
@@ -103,9 +197,9 @@ function Value({ text, none, label }: { text: string | null; none: string; label
 
 function Progress({ of }: { of: NonNullable<Job["progress"]> }) {
   return (
-    <>
-      <progress max={100} value={of.percent} aria-label="progress" /> {of.percent} % <bdi>{cut(plain(of.text), 300)}</bdi> <span class="dim"><Ago at={of.at} /></span>
-    </>
+    <div class="progress">
+      <progress max={100} value={of.percent} aria-label="progress" /> <span class="small"><b>{of.percent}%</b> <bdi>{cut(plain(of.text), 300)}</bdi></span>
+    </div>
   );
 }
 
@@ -114,7 +208,7 @@ function WhyNot({ job, id }: { job: Job; id: string }) {
   if (!why) return null;
   return (
     <div class="warning">
-      <bdi>{cut(plain(why.text), 1000)}</bdi> <span class="dim mono">{why.reason}</span>
+      <bdi>{reason(job)}</bdi>
       {why.until ? <> (<RelativeTime at={why.until} />)</> : null}
       {why.jobs?.length ? <div>Jobs: <Names id={id} names={why.jobs} /></div> : null}
       {why.holders?.length ? (
@@ -138,9 +232,41 @@ function Names({ id, names }: { id: string; names: readonly string[] }) {
   );
 }
 
-function Errors({ errors }: { errors: readonly AttemptError[] }) {
+/** The last error: what, what follows from it, and where it came from. */
+function Failure({ id, job }: { id: string; job: Job }) {
+  const error = job.errors?.at(-1);
+  if (!error) return <p class="dim">Its error is not known</p>;
+  const left = job.retries + 1 - job.attempt;
+  const final = job.state === "failed" && left > 0;
   return (
-    <Section title={errors.length > 1 ? `Errors (${errors.length})` : "Error"}>
+    <>
+      <div class="err"><b><Name text={error.kind} max={200} /></b><Text text={error.message} lines={6} label="message" /></div>
+      <p class="small dim">
+        {final ? `The worker reported this error as final, so ${left === 1 ? "the last attempt was" : `${left} more attempts were`} not made.` : job.state === "failed" ? `All ${job.retries + 1 === 1 ? "" : `${job.retries + 1} `}attempts failed.` : `Attempt ${error.attempt} failed, and the job is tried again.`}
+        {job.state === "failed" && job.before.length > 0 ? <> Jobs after it: <Names id={id} names={job.before} />.</> : null}
+      </p>
+      {error.trace ? <Trace text={error.trace} label={`trace of attempt ${error.attempt}`} /> : null}
+    </>
+  );
+}
+
+function Trace({ text, label }: { text: string; label: string }) {
+  const [wrap, setWrap] = useState(true);
+  return (
+    <div class={wrap ? "block" : "block no-wrap"}>
+      <header>Trace<span class="push row-buttons">
+        <button class="small bare square" title="Wrap" aria-label="Wrap" aria-pressed={wrap} onClick={() => setWrap(!wrap)}><Icon name="wrap" /></button>
+        <Copy label="Copy the trace" text={text} />
+      </span></header>
+      <Text text={text} lines={30} label={label} />
+    </div>
+  );
+}
+
+function Attempts({ errors, lost }: { errors: readonly AttemptError[]; lost: number }) {
+  return (
+    <>
+      {lost > 0 ? <p class="dim">{lost} {lost === 1 ? "lease" : "leases"} in a row ended without a report.</p> : null}
       {[...errors].reverse().map((error, at) => (
         <details key={`${error.attempt} ${error.at}`} open={at === 0} class="error">
           <summary><span class="bad">Attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} max={40} /></> : null}</span></summary>
@@ -148,7 +274,7 @@ function Errors({ errors }: { errors: readonly AttemptError[] }) {
           {error.trace ? <Text text={error.trace} lines={12} label={`trace of attempt ${error.attempt}`} /> : null}
         </details>
       ))}
-    </Section>
+    </>
   );
 }
 
@@ -178,71 +304,40 @@ function Input({ id, name }: { id: string; name: string }) {
   );
 }
 
-interface Lines {
-  readonly items: LogPage["items"];
-  readonly next: string | null;
-  readonly dropped: number;
-}
-
-/** Lines in the page: the server keeps 64 KiB. */
-const MAX_LOG_LINES = 2000;
-
-/** Followed from where it was read last. */
-function Log({ own, live }: { own: string; live: boolean }) {
-  const [log, put] = useState<Lines>({ items: [], next: null, dropped: 0 });
-  const page = usePoll<LogPage>(withQuery(`${own}/log`, { limit: 1000, after: log.next }), live ? 1000 : 5000);
-  const end = useRef<HTMLPreElement>(null);
-  useEffect(() => {
-    const got = page.data;
-    if (!got || (got.items.length === 0 && log.next !== null)) return;
-    put((was) => ({ items: [...was.items, ...got.items].slice(-MAX_LOG_LINES), next: got.next, dropped: Math.max(was.dropped, got.dropped) }));
-  }, [page.data]);
-  useEffect(() => {
-    const box = end.current;
-    // Follows the end, unless the reader has scrolled up.
-    if (box && box.scrollHeight - box.scrollTop - box.clientHeight < 200) box.scrollTop = box.scrollHeight;
-  }, [log.items]);
-  if (page.error) return <Problem error={page.error} />;
-  if (log.items.length === 0) return <p class="dim">No lines</p>;
-  return (
-    <div class="text">
-      {log.dropped > 0 ? <p class="dim">{log.dropped} older lines dropped</p> : null}
-      <pre ref={end} class="log" tabIndex={0} role="log" aria-label="log" aria-live="off">
-        {log.items.map((line, at) => (
-          <div key={at}><span class="faint">{clock(Date.parse(line.at))} #{line.attempt}</span> <bdi dir="auto">{cut(plain(line.text), 4000)}</bdi></div>
-        ))}
-      </pre>
-    </div>
-  );
-}
-
-function Actions({ id, job, own, done }: { id: string; job: Job; own: string; done: () => void }) {
+/** Those that are possible now, the likeliest first. */
+function verbsOf(id: string, job: Job, own: string, done: () => void, mark: () => void): Verb[] {
   const { state } = job;
   const post = (word: string, body?: unknown): Call => ({ method: "POST", path: `${own}:${word}`, ...(body === undefined ? {} : { body }) });
   // Sent twice, it does nothing the second time: a job that ran again meanwhile has ended later.
   const seen = job.finished_at ? { as_of: job.finished_at } : {};
-  const restart = (cascade: boolean): Call => ({
-    method: "POST",
-    path: `v1/workflows/${id}:restart`,
-    body: { jobs: [job.name], cascade, ...seen },
-  });
+  const restart = (cascade: boolean): Call => ({ method: "POST", path: `v1/workflows/${id}:restart`, body: { jobs: [job.name], cascade, ...seen } });
   const ended = over(job);
+  const broken = state === "failed" || state === "cancelled";
+  const found: Verb[] = [];
+  if (broken) found.push({ label: "Retry job", icon: "retry", call: post("retry", seen), toast: "The job runs again.", done });
+  if (broken || (!ended && state !== "running")) found.push({ label: "Skip", icon: "skip", call: post("skip"), toast: "Skipped.", title: "Skip the job", confirm: "The rules of the jobs after it decide whether they run.", done });
+  if (!ended) found.push({ label: "Cancel job", icon: "struck", call: post("cancel"), toast: "Cancelled.", title: "Cancel the job", confirm: state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run.", danger: true, done });
+  if (state !== "succeeded") found.push({ label: "Mark succeeded", icon: "check", call: { ...post("mark_succeeded"), raw: '{"output": null}' }, toast: "", open: mark });
+  if (ended) found.push({ label: "Restart", icon: "retry", call: restart(false), toast: "The job runs again.", title: "Restart the job", confirm: "The job runs again; jobs after it keep what they have.", done });
+  if (ended && job.before.length > 0) found.push({ label: "Restart with downstream jobs", icon: "retry", call: restart(true), toast: "They run again.", title: "Restart all these jobs", confirm: "The job and all jobs after it run again. Their outputs are lost.", danger: true, done });
+  return found;
+}
+
+/** Buttons in the foot; the menu has all of them, with their curl lines. */
+const MAX_BUTTONS = 3;
+
+function Foot({ id, job, own, done, mark }: { id: string; job: Job; own: string; done: () => void; mark: () => void }) {
   if (!mayAct()) return null;
+  const verbs = verbsOf(id, job, own, done, mark);
   return (
-    <div class="buttons" role="group" aria-label="Actions on the job">
-      {state === "failed" || state === "cancelled" ? <Action label="Retry" toast="The job runs again." call={post("retry", seen)} done={done} /> : null}
-      {ended ? <Action label="Restart" verb="Restart the job" toast="The job runs again." call={restart(false)} done={done} confirm="The job runs again; jobs after it keep what they have." /> : null}
-      {ended && job.before.length > 0 ? <Action label="Restart with downstream jobs" verb="Restart all these jobs" toast="They run again." call={restart(true)} done={done} confirm="The job and all jobs after it run again. Their outputs are lost." danger /> : null}
-      {!ended || state === "failed" || state === "cancelled" ? (
-        state === "running" ? null : <Action label="Skip" verb="Skip the job" toast="Skipped." call={post("skip")} done={done} confirm="The rules of the jobs after it decide whether they run." danger />
-      ) : null}
-      {ended ? null : <Action label="Cancel" verb="Cancel the job" toast="Cancelled." call={post("cancel")} done={done} confirm={state === "running" ? "Its worker is asked to stop, and its result is not taken." : "It will not run."} danger />}
-      {state === "succeeded" ? null : <MarkSucceeded path={`${own}:mark_succeeded`} done={done} />}
-    </div>
+    <footer role="group" aria-label="Actions on the job">
+      {verbs.slice(0, MAX_BUTTONS).filter((verb) => verb.label.length < 20).map((verb, at) => <VerbButton key={verb.label} verb={verb} main={at === 0 && verb.label === "Retry job"} />)}
+      <span class="push"><Menu label="More, and the curl line" verbs={verbs} /></span>
+    </footer>
   );
 }
 
-function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
+function MarkSucceeded({ path: to, done, close }: { path: string; done: () => void; close: () => void }) {
   const [output, put] = useState("null");
   let wrong = "";
   try {
@@ -253,11 +348,11 @@ function MarkSucceeded({ path: to, done }: { path: string; done: () => void }) {
   // As it was typed: scripts would round numbers.
   const call: Call = { method: "POST", path: to, raw: `{"output": ${output.trim()}}` };
   return (
-    <details class="mark-succeeded">
-      <summary>Mark succeeded…</summary>
+    <div class="mark-succeeded">
       <label>Output, as JSON <textarea dir="auto" value={output} spellcheck={false} onInput={(event) => put(event.currentTarget.value)} /></label>
       {wrong ? <p class="problem" role="alert">{wrong}</p> : null}
-      <Action label="Mark succeeded" verb="Mark succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} confirm="Jobs after it get this output." />
-    </details>
+      <p class="small dim">Jobs after it get this output.</p>
+      <span class="buttons"><button type="button" onClick={close}>Cancel</button><Action label="Mark as succeeded" toast="Marked as succeeded." call={call} disabled={wrong !== ""} done={done} /></span>
+    </div>
   );
 }

@@ -1,10 +1,13 @@
-// The jobs of a workflow: as a table, which is also the graph for who cannot see it, and as bars over time.
+// The jobs of a workflow as a table, which is also the graph for who cannot see it.
+import { useEffect, useState } from "preact/hooks";
 import type { Job, Page } from "../../model";
-import { Duration, now, span } from "../../parts/time";
-import { known, State, STATES, word } from "../../parts/state";
-import { Loading, Table, UNKNOWN, type Column } from "../../parts/table";
+import { Duration, now } from "../../parts/time";
+import { State } from "../../parts/state";
+import { Table, type Column } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { href, place, setQuery } from "../../router";
+import { stem } from "./arrange";
+import { Panel } from "./panel";
 
 /** The state as the page says it: waiting jobs that cannot run any more, ready jobs without room, and attempts to come have own words. */
 export function stateOf(job: Job): string {
@@ -14,6 +17,9 @@ export function stateOf(job: Job): string {
 }
 
 const ms = (at: string | null): number | null => (at ? Date.parse(at) : null);
+export const readied = (job: Job): number | null => ms(job.ready_at);
+export const began = (job: Job): number | null => ms(job.started_at);
+export const ended = (job: Job): number | null => ms(job.finished_at);
 
 /** A link that opens the panel of a job, and keeps the rest of the address. */
 export function JobLink({ id, name, max = 60 }: { id: string; name: string; max?: number }) {
@@ -21,143 +27,138 @@ export function JobLink({ id, name, max = 60 }: { id: string; name: string; max?
   return <a href={href(["workflows", id], { ...query, job: name })}><Name text={name} max={max} /></a>;
 }
 
-function Runs({ job }: { job: Job }) {
-  const began = ms(job.started_at);
-  if (began === null) return <Duration ms={null} />;
-  const end = ms(job.finished_at) ?? (job.state === "running" ? Math.max(now.value, began) : null);
-  return <Duration ms={end === null ? null : end - began} />;
+/** How long the latest attempt ran, in milliseconds. */
+export function ranFor(job: Job): number | null {
+  const from = began(job);
+  if (from === null) return null;
+  const to = ended(job) ?? (job.state === "running" ? Math.max(now.value, from) : null);
+  return to === null ? null : to - from;
 }
 
-function Waited({ job }: { job: Job }) {
-  const ready = ms(job.ready_at);
-  if (ready === null) return <Duration ms={null} />;
-  const end = ms(job.started_at) ?? (job.state === "ready" ? Math.max(now.value, ready) : null);
-  return <Duration ms={end === null || end < ready ? null : end - ready} />;
+export function waitedFor(job: Job): number | null {
+  const ready = readied(job);
+  if (ready === null) return null;
+  const to = began(job) ?? (job.state === "ready" ? Math.max(now.value, ready) : null);
+  return to === null || to < ready ? null : to - ready;
 }
 
-function columns(id: string): readonly Column<Job>[] {
-  return [
-    { head: "State", cell: (job) => <State state={stateOf(job)} /> },
-    { head: "Job", names: true, cell: (job) => <JobLink id={id} name={job.name} max={48} /> },
-    { head: "Handler", kind: "narrow", cell: (job) => <Name text={job.handler} max={40} /> },
-    { head: "Attempt", kind: "number", cell: (job) => `${job.attempt} of ${job.retries + 1}` },
-    { head: "Waited", kind: "number", cell: (job) => <Waited job={job} /> },
-    { head: "Ran", kind: "number", cell: (job) => <Runs job={job} /> },
-    { head: "After", kind: "narrow", cell: (job) => <After id={id} job={job} /> },
-    { head: "Error or reason", kind: "wide", cell: (job) => <Why job={job} /> },
-  ];
+const Span = ({ ms }: { ms: number | null }) => (ms === null ? null : <Duration ms={ms} />);
+const Runs = ({ job }: { job: Job }) => <Span ms={ranFor(job)} />;
+const Waited = ({ job }: { job: Job }) => <Span ms={waitedFor(job)} />;
+
+/** Equal neighbours beyond this number are one row. */
+const MAX_EQUAL_ROWS = 8;
+
+interface JobRow {
+  readonly job: Job;
+  /** Rows that stand behind this one. */
+  readonly more: number;
 }
 
-function After({ id, job }: { id: string; job: Job }) {
-  const [first, ...more] = job.after;
-  if (first === undefined) return <span class="dim">–</span>;
-  return <><JobLink id={id} name={first} max={24} />{more.length > 0 ? <span class="dim"> and {more.length} more</span> : null}</>;
+/** Only those that need no look one by one. */
+const alike = (one: Job, other: Job): boolean =>
+  one.handler === other.handler && stem(one.name) === stem(other.name) && stateOf(one) === stateOf(other) && !["failed", "running", "retrying"].includes(stateOf(one));
+
+function folded(jobs: readonly Job[], opened: ReadonlySet<number>, open: string | null): JobRow[] {
+  const rows: JobRow[] = [];
+  for (let from = 0; from < jobs.length; ) {
+    const first = jobs[from] as Job;
+    let to = from + 1;
+    while (to < jobs.length && alike(first, jobs[to] as Job)) to++;
+    const equal = jobs.slice(from, to);
+    if (equal.length <= MAX_EQUAL_ROWS || opened.has(first.index) || equal.some((job) => job.name === open)) rows.push(...equal.map((job) => ({ job, more: 0 })));
+    else rows.push({ job: first, more: equal.length - 1 });
+    from = to;
+  }
+  return rows;
+}
+
+const columns = (id: string, show: (row: JobRow) => void): readonly Column<JobRow>[] => [
+  { head: "State", cell: ({ job }) => <State state={stateOf(job)} /> },
+  { head: "Job", names: true, cell: (row) => (
+    <><JobLink id={id} name={row.job.name} max={48} />{row.more > 0 ? <> <button class="link above" onClick={() => show(row)}>and {row.more.toLocaleString("en")} more</button></> : null}</>
+  ) },
+  { head: "Handler", kind: "narrow", cell: ({ job }) => <span class="dim"><Name text={job.handler} max={40} /></span> },
+  { head: "Attempt", kind: "number", cell: ({ job }) => <span class="dim">{job.attempt}/{job.retries + 1}</span> },
+  { head: "Waited", kind: "number", cell: ({ job, more }) => (more > 0 ? null : <Waited job={job} />) },
+  { head: "Ran", kind: "number", cell: ({ job, more }) => (more > 0 ? null : <Runs job={job} />) },
+  { head: "Error or reason", kind: "wide", cell: ({ job }) => <Why job={job} /> },
+];
+
+const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.slice(1);
+
+/** Why a job does not run, in the words of the page. */
+export function reason(job: Job): string {
+  const why = job.why_not_running;
+  if (!why) return "";
+  const names = why.jobs ?? [];
+  if (names.length > 0 && ["doomed", "blocked_by"].includes(why.reason)) return `Blocked by ${names.slice(0, 2).join(", ")}${names.length > 2 ? ` and ${names.length - 2} more` : ""}`;
+  return capital(cut(plain(why.text), 200));
 }
 
 function Why({ job }: { job: Job }) {
-  const why = job.why_not_running;
-  return why ? <bdi class="dim">{cut(plain(why.text), 200)}</bdi> : job.worker && job.state === "running" ? <span class="dim">Runs at <Name text={job.worker} max={40} /></span> : null;
+  const { error } = job;
+  if (error && (job.state === "failed" || stateOf(job) === "retrying")) return <bdi class="bad">{cut(plain(`${error.kind}: ${error.message}`), 200)}</bdi>;
+  const why = reason(job);
+  if (why) return <bdi class="dim">{why}</bdi>;
+  return job.worker && job.state === "running" ? <span class="dim">On <Name text={job.worker} max={40} /></span> : null;
 }
+
+const CHIPS = ["failed", "running", "retrying", "limited", "ready", "scheduled", "waiting", "blocked", "succeeded", "cancelled", "skipped"];
 
 export interface JobsProps {
   readonly id: string;
   readonly page: Page<Job> | null;
+  /** Of all jobs of the workflow, by state. */
   readonly counts: Readonly<Record<string, number>>;
   readonly open: string | null;
   /** The page could not be had. */
   readonly failed: boolean;
 }
 
-/** The filter by state and the pages, which table and bars share. */
-export function JobsFilter({ page, counts }: Omit<JobsProps, "id" | "open" | "failed">) {
-  const { state = "", cursor } = place.value.query;
+export function Jobs({ id, page, counts, open, failed }: JobsProps) {
+  const [opened, setOpened] = useState<ReadonlySet<number>>(new Set());
+  const { state = "", cursor, q } = place.value.query;
   const chosen = new Set(state.split(",").filter(Boolean));
-  const toggle = (state: string): void => {
-    if (!chosen.delete(state)) chosen.add(state);
+  const toggle = (word: string): void => {
+    if (!chosen.delete(word)) chosen.add(word);
     setQuery({ state: [...chosen].join(","), cursor: null });
   };
-  return (
-    <form class="filters" role="search" aria-label="Filter of jobs" onSubmit={(event) => event.preventDefault()}>
+  const chips = (
+    <form class="chips" role="search" aria-label="Filter of jobs" onSubmit={(event) => event.preventDefault()}>
       <fieldset>
-        <legend class="hide">state</legend>
-        {STATES.filter((word) => (counts[word] ?? 0) > 0 || chosen.has(word)).map((word, at) => (
+        <legend class="hide">State</legend>
+        <label class={chosen.size === 0 ? "chip on" : "chip"}>
+          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ state: null, cursor: null })} />All <b>{(counts["total"] ?? 0).toLocaleString("en")}</b>
+        </label>
+        {CHIPS.filter((word) => (counts[word] ?? 0) > 0 || chosen.has(word)).map((word) => (
           <label key={word} class={chosen.has(word) ? "chip on" : "chip"}>
-            <input type="checkbox" checked={chosen.has(word)} onChange={() => toggle(word)} {...(at === 0 ? { "data-filter": true } : {})} />
+            <input type="checkbox" checked={chosen.has(word)} onChange={() => toggle(word)} />
             <State state={word} count={counts[word] ?? 0} />
           </label>
         ))}
       </fieldset>
-      {cursor ? <button type="button" class="small" onClick={() => setQuery({ cursor: null }, "keep")}>First jobs</button> : null}
-      {page?.next_cursor ? <button type="button" class="small" onClick={() => setQuery({ cursor: page.next_cursor }, "keep")}>Next jobs</button> : null}
     </form>
   );
-}
-
-export function Jobs({ id, page, open, failed }: JobsProps) {
-  return <Table label="Jobs" columns={columns(id)} rows={page?.items ?? null} rowKey={(job) => String(job.index)} failed={failed} empty="No job has this state" selected={(job) => job.name === open} />;
-}
-
-interface Piece {
-  readonly kind: string;
-  readonly from: number;
-  readonly to: number;
-}
-
-/** The phases of a job's latest attempt. */
-export function pieces(job: Job, at: number): Piece[] {
-  const [ready, began, ended] = [ms(job.ready_at), ms(job.started_at), ms(job.finished_at)];
-  const found: Piece[] = [];
-  const throttled = job.why_not_running?.limit !== undefined || job.why_not_running?.reason === "limit";
-  if (ready !== null) {
-    const to = began !== null && began >= ready ? began : (ended ?? at);
-    if (to >= ready) found.push({ kind: throttled ? "limited" : "waiting", from: ready, to });
-  }
-  if (began !== null && (ended !== null || job.state === "running")) {
-    found.push({ kind: job.state === "running" ? "running" : job.state, from: began, to: Math.max(ended ?? at, began) });
-  }
-  const due = ms(job.due_at);
-  if (due !== null && due > at) found.push({ kind: "scheduled", from: at, to: due });
-  return found;
-}
-
-export function Timeline({ id, page, open, failed }: JobsProps) {
-  if (!page) return failed ? <p class="dim">{UNKNOWN}</p> : <p><Loading /></p>;
-  const at = page.items.some((job) => job.finished_at === null) ? now.value : now.peek();
-  const all = page.items.map((job) => pieces(job, at));
-  const ends = all.flat();
-  const from = ends.reduce((least, piece) => Math.min(least, piece.from), Infinity);
-  const to = ends.reduce((latest, piece) => Math.max(latest, piece.to), -Infinity);
-  if (from === Infinity) return <p class="dim">None of these jobs has been ready yet.</p>;
-  const whole = Math.max(to - from, 1);
   return (
-    <div class="panel scroll timeline" role="region" aria-label="Timeline" tabIndex={0}>
-      <p class="legend">
-        {["waiting", "limited", "running", "succeeded", "failed", "scheduled"].map((kind) => (
-          <span key={kind}><i class={`piece ${kind}`} aria-hidden="true" /> {word(kind)}</span>
-        ))}
-        <span class="dim num">0 to {span(whole)}</span>
-      </p>
-      <table>
-        <thead><tr><th scope="col">Job</th><th scope="col" class="wide">Time</th><th scope="col" class="num">Ran</th></tr></thead>
-        <tbody>
-          {page.items.map((job, row) => (
-            <tr key={job.index} class={job.name === open ? "on" : undefined}>
-              <th scope="row"><JobLink id={id} name={job.name} max={32} /></th>
-              <td class="wide">
-                <span class="track">
-                  {all[row]?.map((piece) => (
-                    <i key={piece.kind} class={`piece ${known(piece.kind)}`}
-                      style={{ left: `${(100 * (piece.from - from)) / whole}%`, width: `${(100 * (piece.to - piece.from)) / whole}%` }}
-                      title={`${word(piece.kind)} ${span(piece.to - piece.from)}, ${span(piece.from - from)} after the first`} />
-                  ))}
-                  <span class="hide">{all[row]?.map((piece) => `${word(piece.kind)} ${span(piece.to - piece.from)}`).join(", ")}</span>
-                </span>
-              </td>
-              <td class="num"><Runs job={job} /></td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Panel name="Jobs" note={chips} tools={<>
+      {cursor ? <button type="button" class="small" onClick={() => setQuery({ cursor: null }, "keep")}>First jobs</button> : null}
+      {page?.next_cursor ? <button type="button" class="small" onClick={() => setQuery({ cursor: page.next_cursor }, "keep")}>Next jobs</button> : null}
+      <Search value={q ?? ""} />
+    </>}>
+      <Table label="Jobs" link columns={columns(id, ({ job }) => setOpened((was) => new Set([...was, job.index])))} rows={page ? folded(page.items, opened, open) : null}
+        rowKey={({ job }) => String(job.index)} failed={failed} empty={q ? `No job matches ${cut(plain(q), 60)}` : "No job has this state"} selected={({ job }) => job.name === open} />
+    </Panel>
   );
+}
+
+function Search({ value }: { value: string }) {
+  const [typed, type] = useState(value);
+  useEffect(() => type(value), [value]);
+  useEffect(() => {
+    if (typed.trim() === value) return;
+    const timer = setTimeout(() => setQuery({ q: typed.trim(), cursor: null }), 300);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  return <input type="search" data-filter size={14} dir="auto" spellcheck={false} maxLength={200} aria-label="Filter jobs by name" placeholder="Filter" value={typed} onInput={(event) => type(event.currentTarget.value)} />;
 }

@@ -1,5 +1,6 @@
 // What is drawn of a graph, and where it is found again: without a screen, so it can be measured.
 import type { Box, Graph } from "../../model";
+import type { GraphItem, Picture } from "./arrange";
 
 /** Words for states as they are kept for each job: a later server may have more. */
 export class States {
@@ -23,6 +24,11 @@ export class States {
 
   set(job: number, word: string): void {
     if (job < this.of.length) this.of[job] = this.place(word);
+  }
+
+  /** Those of a graph as it came. */
+  read(graph: Graph): void {
+    graph.nodes.forEach((node, job) => this.set(job, node.blocked && node.state === "waiting" ? "blocked" : node.state));
   }
 
   get(job: number): string {
@@ -97,108 +103,96 @@ class Grid {
 const areaOf = (box: Box): Area => ({ left: box.x, top: box.y, right: box.x + box.width, bottom: box.y + box.height });
 
 export class Scene {
-  private readonly nodes: Grid;
-  private readonly edges: Grid;
-  /** The block of each job; -1 for none. */
-  readonly blockOf: Int32Array;
-  readonly states: States;
-  /** Where the points of each line begin, and where those of the last end. */
-  private readonly begins: Uint32Array;
-  /** The lines of jobs that were looked at. */
-  private readonly lines = new Map<number, readonly number[]>();
+  private readonly items: Grid;
+  private readonly lines: Grid;
+  /** The lines of items that were looked at. */
+  private readonly own = new Map<number, readonly number[]>();
 
-  constructor(readonly graph: Graph) {
-    const { width, height, nodes, blocks, edges } = graph;
-    this.states = new States(nodes.length);
-    this.blockOf = new Int32Array(nodes.length).fill(-1);
-    blocks.forEach((block, at) => block.jobs.forEach((job) => (this.blockOf[job] = at)));
-    this.nodes = new Grid(width, height, nodes.length);
-    nodes.forEach((node, at) => {
-      this.nodes.add(at, areaOf(node));
-      this.states.set(at, node.blocked && node.state === "waiting" ? "blocked" : node.state);
-    });
-    const { lengths, points } = edges;
-    this.begins = new Uint32Array(lengths.length + 1);
-    this.edges = new Grid(width, height, lengths.length);
-    lengths.forEach((length, edge) => {
-      const begin = this.begins[edge] ?? 0;
-      const end = begin + 2 * length;
-      this.begins[edge + 1] = end;
-      // By its pieces: the frame around a long line holds most of the picture.
-      for (let at = begin + 2; at < end; at += 2) {
-        this.piece(edge, points[at - 2] ?? 0, points[at - 1] ?? 0, points[at] ?? 0, points[at + 1] ?? 0, 0);
-      }
-    });
+  constructor(
+    readonly picture: Picture,
+    readonly states: States,
+  ) {
+    const { width, height, items, lines } = picture;
+    this.items = new Grid(width, height, items.length);
+    items.forEach((item, at) => this.items.add(at, areaOf(item)));
+    const { points } = lines;
+    this.lines = new Grid(width, height, points.length / 4);
+    for (let at = 0; at < points.length; at += 4) this.piece(at / 4, points[at] ?? 0, points[at + 1] ?? 0, points[at + 2] ?? 0, points[at + 3] ?? 0, 0);
   }
 
   /** A slanted line is cut in halves until its frames are small. */
-  private piece(edge: number, ax: number, ay: number, bx: number, by: number, depth: number): void {
+  private piece(line: number, ax: number, ay: number, bx: number, by: number, depth: number): void {
     const [wide, high] = [Math.abs(ax - bx), Math.abs(ay - by)];
     if (depth < 4 && wide > 400 && high > 400) {
       const [x, y] = [(ax + bx) / 2, (ay + by) / 2];
-      this.piece(edge, ax, ay, x, y, depth + 1);
-      this.piece(edge, x, y, bx, by, depth + 1);
+      this.piece(line, ax, ay, x, y, depth + 1);
+      this.piece(line, x, y, bx, by, depth + 1);
     } else {
-      this.edges.add(edge, { left: Math.min(ax, bx), top: Math.min(ay, by), right: Math.max(ax, bx), bottom: Math.max(ay, by) });
+      this.lines.add(line, { left: Math.min(ax, bx), top: Math.min(ay, by), right: Math.max(ax, bx), bottom: Math.max(ay, by) });
     }
   }
 
-  eachNode(area: Area, take: (node: number) => void): void {
-    this.nodes.each(area, take);
+  eachItem(area: Area, take: (item: number) => void): void {
+    this.items.each(area, take);
   }
 
-  eachEdge(area: Area, take: (edge: number) => void): void {
-    this.edges.each(area, take);
+  eachLine(area: Area, take: (line: number) => void): void {
+    this.lines.each(area, take);
   }
 
-  /** The lines that begin or end at a job: found once, for it is asked in each frame. */
-  linesOf(job: number): readonly number[] {
-    let found = this.lines.get(job);
-    if (found === undefined) {
-      const { ends, lengths } = this.graph.edges;
-      const own: number[] = [];
-      lengths.forEach((_, edge) => {
-        if (ends[2 * edge] === job || ends[2 * edge + 1] === job) own.push(edge);
-      });
-      this.lines.set(job, (found = own));
-    }
-    return found;
+  item(at: number): GraphItem {
+    return this.picture.items[at] as GraphItem;
   }
 
-  /** Adds a line to a path, moved by `x` and `y`. The number of its points. */
-  trace(path: CanvasRenderingContext2D, edge: number, x: number, y: number, scale: number): number {
-    const { points } = this.graph.edges;
-    const [begin, end] = [this.begins[edge] ?? 0, this.begins[edge + 1] ?? 0];
-    for (let at = begin; at < end; at += 2) {
-      const [px, py] = [(points[at] ?? 0) * scale + x, (points[at + 1] ?? 0) * scale + y];
-      if (at === begin) path.moveTo(px, py);
-      else path.lineTo(px, py);
-    }
-    return (end - begin) / 2;
-  }
-
-  jobAt(x: number, y: number): number | null {
+  /** The box of a job: its cell when its stack is open. */
+  itemOf(job: number): number | null {
+    const { items } = this.picture;
     let found: number | null = null;
-    this.nodes.each({ left: x, top: y, right: x, bottom: y }, (at) => {
-      const node = this.graph.nodes[at];
-      if (node && x >= node.x && x <= node.x + node.width && y >= node.y && y <= node.y + node.height) found = at;
+    items.forEach((item, at) => {
+      if (item.jobs.length === 1 ? item.jobs[0] === job : item.jobs.includes(job)) found = at;
     });
     return found;
   }
 
-  blockAt(x: number, y: number): number | null {
-    const at = this.graph.blocks.findIndex((box) => x >= box.x && x <= box.x + box.width && y >= box.y && y <= box.y + box.height);
-    return at < 0 ? null : at;
+  /** The lines that begin or end at an item: found once, for it is asked in each frame. */
+  linesOf(item: number): readonly number[] {
+    let found = this.own.get(item);
+    if (found === undefined) {
+      const { ends } = this.picture.lines;
+      const own: number[] = [];
+      ends.forEach((end, at) => end === item && own.push(at >> 1));
+      this.own.set(item, (found = own));
+    }
+    return found;
   }
 
-  /** The job that one reaches from `from` with an arrow key: the nearest in that direction, rather straight ahead. */
+  /** Adds a line to a path, moved by `x` and `y`: a curve that leaves and arrives straight. */
+  trace(path: CanvasRenderingContext2D, line: number, x: number, y: number, scale: number): void {
+    const { points } = this.picture.lines;
+    const place = (at: number, move: number): number => (points[4 * line + at] ?? 0) * scale + move;
+    const [ax, ay, bx, by] = [place(0, x), place(1, y), place(2, x), place(3, y)];
+    path.moveTo(ax, ay);
+    if (this.picture.down) path.bezierCurveTo(ax, (ay + by) / 2, bx, (ay + by) / 2, bx, by);
+    else path.bezierCurveTo((ax + bx) / 2, ay, (ax + bx) / 2, by, bx, by);
+  }
+
+  itemAt(x: number, y: number): number | null {
+    let found: number | null = null;
+    this.items.each({ left: x, top: y, right: x, bottom: y }, (at) => {
+      const item = this.item(at);
+      if (x >= item.x && x <= item.x + item.width && y >= item.y && y <= item.y + item.height) found = at;
+    });
+    return found;
+  }
+
+  /** The item that one reaches from `from` with an arrow key: the nearest in that direction, rather straight ahead. */
   next(from: number, dx: number, dy: number): number | null {
-    const start = this.graph.nodes[from];
+    const start = this.picture.items[from];
     if (!start) return null;
     const [x, y] = [start.x + start.width / 2, start.y + start.height / 2];
     let [best, least]: [number | null, number] = [null, Infinity];
-    this.graph.nodes.forEach((node, at) => {
-      const [right, down] = [node.x + node.width / 2 - x, node.y + node.height / 2 - y];
+    this.picture.items.forEach((item, at) => {
+      const [right, down] = [item.x + item.width / 2 - x, item.y + item.height / 2 - y];
       const [ahead, sideways] = dx !== 0 ? [right * dx, Math.abs(down)] : [down * dy, Math.abs(right)];
       if (ahead <= 4) return;
       const far = ahead + 3 * sideways;

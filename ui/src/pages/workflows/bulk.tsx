@@ -22,6 +22,8 @@ const WORDS: Readonly<Record<string, string>> = { cancel: "Cancel", pause: "Paus
 const DONE: Readonly<Record<string, string>> = {
   cancel: "Cancelled", pause: "Paused", resume: "Resumed", retry: "Failed jobs run again in", start: "Started", expire: "Set how long to keep", delete: "Removed",
 };
+/** Those that lose something. */
+const RISKY: readonly string[] = ["cancel", "delete"];
 /** Workflows in a call: an answer comes within a second. */
 const BATCH = 200;
 
@@ -102,7 +104,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
         <select aria-label="Keep for" value={after} onChange={(event) => setAfter(event.currentTarget.value)}>{SPANS.map((one) => <option key={one} value={one}>{keepWords(one)}</option>)}</select>
       ) : null}
       <span class="action">
-        <button type="button" class="danger" disabled={!some || progress !== null} onClick={start}>{word}…</button>
+        <button type="button" class={RISKY.includes(action) ? "danger" : undefined} disabled={!some || progress !== null} onClick={start}>{word}…</button>
         <Curl call={call({})} label={`${word} all that match`} disabled={!some}
           note={`This changes at most ${BATCH} workflows. While the answer has "more": true, repeat it with "cursor": its next_cursor.`} />
       </span>

@@ -1,0 +1,109 @@
+// The log of a job, followed from where it was read last: to search, to wrap, to copy.
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { ApiError } from "../../api";
+import { withQuery } from "../../api";
+import type { LogPage } from "../../model";
+import { Icon } from "../../parts/icon";
+import { Copy } from "../../parts/menu";
+import { Problem } from "../../parts/toasts";
+import { cut, plain } from "../../parts/text";
+import { clock } from "../../parts/time";
+import { usePoll } from "../../poll";
+
+/** Lines in the page: the server keeps 64 KiB. */
+const MAX_LINES = 1000;
+const MAX_CHARS = 4000;
+const WARNING = /\b(warn(ing)?|error|exception|failed|traceback|[45]\d\d [a-z_]+)\b/i;
+
+export interface LogLines {
+  readonly items: LogPage["items"];
+  readonly dropped: number;
+  readonly error: ApiError | null;
+}
+
+/** Reads on from the last line; to be keyed by the job. */
+export function useLog(own: string, live: boolean): LogLines {
+  const [log, put] = useState<{ own: string; items: LogPage["items"]; next: string | null; dropped: number }>({ own, items: [], next: null, dropped: 0 });
+  const next = log.own === own ? log.next : null;
+  const page = usePoll<LogPage>(withQuery(`${own}/log`, { limit: 1000, after: next }), live ? 1000 : 5000);
+  useEffect(() => {
+    const got = page.data;
+    if (!got || (got.items.length === 0 && next !== null)) return;
+    put((was) => {
+      const before = was.own === own ? was : { items: [], dropped: 0 };
+      return { own, items: [...before.items, ...got.items].slice(-MAX_LINES), next: got.next, dropped: Math.max(before.dropped, got.dropped) };
+    });
+  }, [page.data]);
+  return log.own === own ? { items: log.items, dropped: log.dropped, error: page.error } : { items: [], dropped: 0, error: page.error };
+}
+
+/** A line, with what was searched for marked. */
+function Line({ line, wanted }: { line: LogPage["items"][number]; wanted: string }) {
+  const text = cut(plain(line.text), MAX_CHARS);
+  const at = new Date(line.at);
+  const parts = wanted === "" ? [text] : text.split(new RegExp(`(${wanted.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i"));
+  return (
+    <div class={WARNING.test(text) ? "ln w" : "ln"}>
+      <i title={line.at}>{clock(at.getTime())}.{String(at.getMilliseconds()).padStart(3, "0")}</i><bdi dir="auto">{parts.map((part, place) => (place % 2 ? <mark key={place}>{part}</mark> : part))}</bdi>
+    </div>
+  );
+}
+
+function Lines({ items, wanted = "" }: { items: LogPage["items"]; wanted?: string }) {
+  return (
+    <>
+      {items.map((line, at) => (
+        <div key={at}>
+          {line.attempt !== items[at - 1]?.attempt ? <div class="ln att">attempt {line.attempt}</div> : null}
+          <Line line={line} wanted={wanted} />
+        </div>
+      ))}
+    </>
+  );
+}
+
+/** The last lines, under an error. */
+export function LogTail({ log, open }: { log: LogLines; open: () => void }) {
+  if (log.items.length === 0) return null;
+  return (
+    <div class="block log">
+      <header>Log, last lines<button class="small bare push" onClick={open}>Open log</button></header>
+      <pre tabIndex={0} role="region" aria-label="last lines of the log"><Lines items={log.items.slice(-8)} /></pre>
+    </div>
+  );
+}
+
+export function Log({ log }: { log: LogLines }) {
+  const [typed, type] = useState("");
+  const [wrap, setWrap] = useState(true);
+  const [follow, setFollow] = useState(true);
+  const box = useRef<HTMLPreElement>(null);
+  const wanted = typed.trim().toLowerCase();
+  const hits = wanted === "" ? 0 : log.items.filter(({ text }) => text.toLowerCase().includes(wanted)).length;
+  useEffect(() => {
+    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [log.items, follow]);
+  const scrolled = (): void => {
+    const own = box.current;
+    if (own) setFollow(own.scrollHeight - own.scrollTop - own.clientHeight < 24);
+  };
+  if (log.error) return <Problem error={log.error} />;
+  if (log.items.length === 0) return <p class="dim">No lines yet</p>;
+  return (
+    <div class="block log tall">
+      <header>
+        <input type="search" size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => type(event.currentTarget.value)} />
+        <span role="status" class="dim">{wanted === "" ? "" : `${hits} ${hits === 1 ? "line" : "lines"}`}</span>
+        <span class="push row">
+          <button class="small bare" aria-pressed={follow} onClick={() => setFollow(!follow)}><Icon name="follow" />Follow</button>
+          <button class="small bare square" title="Wrap" aria-label="Wrap" aria-pressed={wrap} onClick={() => setWrap(!wrap)}><Icon name="wrap" /></button>
+          <Copy label="Copy the log" text={log.items.map((line) => `${line.at} ${line.text}`).join("\n")} />
+        </span>
+      </header>
+      <pre ref={box} class={wrap ? undefined : "no-wrap"} tabIndex={0} role="log" aria-label="log" aria-live="off" onScroll={scrolled}>
+        {log.dropped > 0 ? <div class="ln att">{log.dropped.toLocaleString("en")} older lines dropped</div> : null}
+        <Lines items={log.items} wanted={wanted} />
+      </pre>
+    </div>
+  );
+}

@@ -1,0 +1,50 @@
+// A part of the page that folds; what was folded stays so in this browser.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { Icon } from "../../parts/icon";
+
+const KEY = "tidegate-folded";
+
+function foldedNames(): string[] {
+  try {
+    return (localStorage.getItem(KEY) ?? "").split(",").filter(Boolean);
+  } catch {
+    return [];
+  }
+}
+
+function keep(names: readonly string[]): void {
+  try {
+    localStorage.setItem(KEY, names.join());
+  } catch {
+    // A browser may keep nothing: then it lasts as long as the page.
+  }
+}
+
+export interface PanelProps {
+  readonly name: string;
+  readonly className?: string;
+  readonly note?: ComponentChildren;
+  /** At the right end of the head. */
+  readonly tools?: ComponentChildren;
+  readonly children: ComponentChildren;
+}
+
+export function Panel({ name, className = "", note, tools, children }: PanelProps) {
+  const [folded, fold] = useState(() => foldedNames().includes(name));
+  const toggle = (): void => {
+    const others = foldedNames().filter((one) => one !== name);
+    keep(folded ? others : [...others, name]);
+    fold(!folded);
+  };
+  return (
+    <section class={`panel part ${className}`} aria-label={name}>
+      <header>
+        <h2><button class="fold" aria-expanded={!folded} onClick={toggle}>{name}<Icon name={folded ? "down" : "up"} small /></button></h2>
+        {typeof note === "string" ? <span class="note">{note}</span> : folded ? null : note}
+        {folded ? null : <span class="tools">{tools}</span>}
+      </header>
+      <div class={folded ? "gone" : undefined}>{children}</div>
+    </section>
+  );
+}
