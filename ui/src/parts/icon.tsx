@@ -24,6 +24,8 @@ const PATHS = {
   blocked: "M8 2.5a5.5 5.5 0 1 1 0 11a5.5 5.5 0 0 1 0-11M5.2 8h5.6",
   ring: "M8 3a5 5 0 1 1 0 10A5 5 0 0 1 8 3",
   struck: "M8 3a5 5 0 1 1 0 10A5 5 0 0 1 8 3M4.5 11.5l7-7",
+  scale: "M3 13V9M8 13V6M13 13V3",
+  more: "M3.5 8h.1M8 8h.1M12.5 8h.1",
   skip: "M3 4l4 4-4 4M8.5 4l4 4-4 4",
 } as const;
 

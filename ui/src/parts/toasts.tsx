@@ -8,14 +8,16 @@ interface Toast {
   readonly id: number;
   readonly text: string;
   readonly kind: "good" | "bad";
+  /** The inverse of what was done. */
+  readonly undo?: (() => void) | undefined;
 }
 
 const toasts = signal<readonly Toast[]>([]);
 let last = 0;
 
-export function showToast(text: string, kind: "good" | "bad" = "good"): void {
+export function showToast(text: string, kind: "good" | "bad" = "good", undo?: () => void): void {
   const id = ++last;
-  toasts.value = [...toasts.value.slice(-3), { id, text: cut(plain(text), 400), kind }];
+  toasts.value = [...toasts.value.slice(-3), { id, text: cut(plain(text), 400), kind, undo }];
   setTimeout(() => close(id), kind === "good" ? 6000 : 20_000);
 }
 
@@ -34,6 +36,7 @@ export function Toasts() {
       {toasts.value.map((one) => (
         <div key={one.id} class={`toast ${one.kind}`}>
           <span>{one.kind === "good" ? <Icon name="check" /> : <b>Not done:</b>} <bdi>{one.text}</bdi></span>
+          {one.undo ? <button class="small bare undo" onClick={() => (close(one.id), one.undo?.())}>Undo</button> : null}
           <button class="small bare square" aria-label="close this note" onClick={() => close(one.id)}><Icon name="cross" /></button>
         </div>
       ))}
