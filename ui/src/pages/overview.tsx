@@ -83,7 +83,7 @@ function Now({ now, series }: { now: Moment | null; series: Overview["series"] }
   const counted = now !== null && Object.keys(now.workflows).length > 0;
   const workflows = (status: string): string => (counted ? (now.workflows[status] ?? 0).toLocaleString("en") : "–");
   const failed = now?.workflows["failed"] ?? 0;
-  const jobs = (state: string): string => (now?.jobs[state] ?? 0).toLocaleString("en");
+  const jobs = (state: string): string => (counted ? (now.jobs[state] ?? 0).toLocaleString("en") : "–");
   const past = (name: string) => series[name] ?? [];
   return (
     <section aria-label="Now" class="grid stats">
@@ -92,7 +92,7 @@ function Now({ now, series }: { now: Moment | null; series: Overview["series"] }
       <Stat label="Decision latency, p99" to={["limits"]} value={short(now?.values["decision_p99_ms"])} unit="ms" fact={`p50 ${short(now?.values["decision_p50_ms"])} ms`} past={past("decision_p99_ms")} kind="hold" />
       <Stat label="Jobs finished" to={["queues"]} value={now ? short(value("jobs_succeeded") + value("jobs_failed")) : "–"} unit="/s" fact={`${jobs("running")} running, ${jobs("ready")} queued`} past={past("jobs_succeeded")} />
       <Stat label="Workflows running" to={["workflows"]} status="running" value={workflows("running")} fact={`${workflows("paused")} paused, ${workflows("succeeded")} done`} past={past("workflows_running")} />
-      <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : "None"} past={past("workflows_failed")} kind="bad" />
+      <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : counted ? "None" : "Not counted yet"} past={past("workflows_failed")} kind="bad" />
     </section>
   );
 }

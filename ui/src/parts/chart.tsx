@@ -28,7 +28,7 @@ const DASH = [5, 3];
 const FILLS: Readonly<Record<string, string>> = { "--c1": "1f", "--c2": "29" };
 /** Pixels left of the plot for the numbers of its axis, and right of it for half a time. */
 const AXIS_WIDTH = 40;
-const RIGHT = 16;
+const RIGHT = 28;
 const X_HEIGHT = 24;
 const MAX_HEIGHT = 8;
 
