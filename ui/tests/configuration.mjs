@@ -74,18 +74,21 @@ async function become(what, condition) {
 test("the tree shows each limit with its marks, and its hits as they come", async () => {
   const page = await browser.open(`${server.page}#/limits`);
   await row(page, "tenant").waitFor();
-  assert.match((await cells(page, "user"))[0], /^3 per hour ?per-user$/);
-  assert.match((await cells(page, "path=/api/*"))[0], /^100 per hour ?shadow$/);
+  assert.match((await cells(page, "user"))[0], /^3 \/ h ?per-user$/);
+  assert.match((await cells(page, "path=/api/*"))[0], /^100 \/ h ?shadow$/);
   assert.equal((await cells(page, "admin"))[0], "unlimited");
   assert.equal(await row(page, "tenant").getAttribute("aria-level"), "4");
   assert.equal((await cells(page, "tenant")).at(-2), "config/shop.yaml:15");
   for (let at = 0; at < 5; at++) await decide("ada");
   await become("five hits, two refused", async () => {
-    const [, , , , hits, near, refused] = await cells(page, "user");
-    return hits === "5" && near === "1" && refused === "2";
+    const [, used, busiest, hits, refused, share, state] = await cells(page, "user");
+    return used === "3 of 3" && busiest === "ada, of 1" && Number(hits) > 0 && Number(refused) > 0 && share === "40%" && state === "1 full";
   });
-  for (let at = 0; at < 40; at++) await decide("bell");
-  await become("a rate", async () => Number((await cells(page, "user"))[3].replaceAll(",", "")) > 0);
+  for (const [chip, count] of [["Refusing", 1], ["Near", 1], ["Paused", 0]]) {
+    await page.getByRole("button", { name: new RegExp(`^${chip}`) }).click();
+    await become(`chosen by ${chip}`, async () => (await page.getByRole("treegrid", { name: "Chosen" }).locator("tr[aria-level]").count()) === count);
+  }
+  await page.getByRole("button", { name: /^All/ }).click();
   await checkPage(page, "configuration");
   await tree(page).scrollIntoViewIfNeeded();
   assert.equal(await page.locator("main img, main script").count(), 0);
@@ -116,21 +119,81 @@ test("rows fold and open with a button and with the keys of a tree", async () =>
   assert.deepEqual(page.mistakes, []);
 });
 
+const menu = async (page, name) => {
+  await row(page, name).getByRole("button", { name: "Actions of" }).click();
+  return page.locator("dialog");
+};
+
 test("a limit fills the forms", async () => {
   const page = await browser.open(`${server.page}#/limits`);
-  await row(page, "path=/api/*").getByRole("button", { name: "Test a request" }).click();
+  await (await menu(page, "path=/api/*")).getByRole("button", { name: "Test a request" }).click();
   const check = page.getByRole("region", { name: "Test a request" });
   assert.equal(await check.getByLabel("domain").inputValue(), "shop");
   assert.equal(await check.getByLabel("entries").inputValue(), "path=/api/*");
-  await row(page, "a,b=c").getByRole("button", { name: "Test a request" }).click();
+  await (await menu(page, "a,b=c")).getByRole("button", { name: "Test a request" }).click();
   await check.getByRole("button", { name: "Test", exact: true }).click();
-  await page.locator('[aria-label="Answer"]').getByText("5 per hour").waitFor();
-  await row(page, "user").getByRole("button", { name: "Pause or scale" }).click();
-  const form = page.locator("#pause-or-scale");
+  await check.getByRole("status", { name: "Answer" }).getByText("5 per hour").waitFor();
+  await (await menu(page, "user")).getByRole("button", { name: "Pause…" }).click();
+  const form = page.locator("dialog");
   assert.equal(await form.getByLabel("or all keys of").inputValue(), "shop.user");
   await form.getByRole("button", { name: "Pause", exact: true }).click();
-  await page.locator("dialog button[type=submit]").click();
   await become("paused", async () => (await server.get("v1/limits/overrides")).items[0]?.rule === "shop.user");
+  await tree(page).getByText("Paused by anonymous for jobs until").waitFor();
+  await page.locator(".toast").getByRole("button", { name: "Undo" }).click();
+  await become("resumed", async () => (await server.get("v1/limits/overrides")).items.length === 0);
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a refusal leads to its limit in one click, which says where it is written", async () => {
+  for (let at = 0; at < 5; at++) await decide("cleo");
+  const page = await browser.open(`${server.page}#/overview`);
+  await page.locator('[aria-label="Refused"] a', { hasText: "user=cleo" }).click();
+  await page.getByRole("heading", { name: /shop \/ user=\*/ }).waitFor();
+  await page.getByText("config/shop.yaml:3").first().waitFor();
+  await page.locator('[aria-label="Keys of the limit"] tr.on', { hasText: "cleo" }).waitFor();
+  await checkPage(page, "limit");
+  await page.getByRole("button", { name: "Pause", exact: true }).click();
+  assert.equal(await page.locator("dialog").getByLabel("entries").inputValue(), "user=cleo");
+  await page.keyboard.press("Escape");
+  for (const place of ["shop/nothing", "nothing/user", "shop/[1]", "shop"]) {
+    await page.goto(`${server.page}#/limits/${place}`);
+    await page.getByText("Not found. It may have been removed.").waitFor();
+    await page.goto(`${server.page}#/limits`);
+    await row(page, "user").waitFor();
+  }
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("keys open a limit and its actions", async () => {
+  const page = await browser.open(`${server.page}#/limits`);
+  await row(page, "path=/api/*").focus();
+  await page.keyboard.press("m");
+  await page.locator("dialog").getByRole("link", { name: "Open the limit" }).waitFor();
+  await page.keyboard.press("Escape");
+  await row(page, "path=/api/*").focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: /path=\/api\/\*/ }).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("the charts share one crosshair, and a drag selects a range", async () => {
+  const page = await browser.open(`${server.page}#/overview`);
+  const plots = page.locator(".plot[tabindex]");
+  await plots.nth(2).waitFor();
+  await plots.first().focus();
+  await page.keyboard.press("ArrowLeft");
+  await page.locator(".tip").getByText("UTC").waitFor();
+  assert.equal(await page.locator(".cross").count(), 3);
+  assert.equal(await page.locator(".tip").count(), 1);
+  const box = await plots.first().boundingBox();
+  const span = () => page.evaluate(() => document.querySelectorAll(".drag").length);
+  await page.mouse.move(box.x + 200, box.y + 80);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 400, box.y + 80);
+  assert.equal(await span(), 1);
+  await page.mouse.up();
+  assert.equal(await span(), 0);
+  await page.mouse.dblclick(box.x + 200, box.y + 80);
   assert.deepEqual(page.mistakes, []);
 });
 
@@ -141,14 +204,14 @@ test("a mistake stands where it is until it is repaired, and the limits before i
   const alert = page.getByRole("alert").filter({ hasText: "was refused" });
   await alert.waitFor({ timeout: 20_000 });
   const alertText = await alert.innerText();
-  assert.match(alertText, /config\.shop\.yaml:4:\d+ invalid rate limit unit 'fortnight'/);
+  assert.match(alertText, /config\/shop\.yaml:4:\d+ invalid rate limit unit 'fortnight'/);
   assert.match(alertText, /stays in force/);
-  assert.match(await row(page, "shop").innerText(), /Not loaded: config\.shop\.yaml:4:\d+/);
-  assert.match((await cells(page, "user"))[0], /^3 per hour/);
+  assert.match(await row(page, "shop").innerText(), /Not loaded: config\/shop\.yaml:4:\d+/);
+  assert.match((await cells(page, "user"))[0], /^3 \/ h/);
   await checkPage(page, "configuration-refused");
   write("shop.yaml", shop.replace("requests_per_unit: 3", "requests_per_unit: 7"));
   await alert.waitFor({ state: "detached", timeout: 20_000 });
-  await become("the new limit", async () => /^7 per hour/.test((await cells(page, "user"))[0]));
+  await become("the new limit", async () => /^7 \/ h/.test((await cells(page, "user"))[0]));
   assert.doesNotMatch(await row(page, "shop").innerText(), /Not loaded/);
   assert.deepEqual(page.mistakes, []);
 });
@@ -167,7 +230,7 @@ test("a large configuration is folded, and is shown a page at a time", async () 
   await checkPage(page, "configuration-large");
   await page.getByLabel("Filter").fill("49999");
   const found = page.getByRole("treegrid", { name: "Found in the configuration" });
-  await found.getByText("many: tenant=t49999").waitFor();
+  await found.getByText("many tenant=t49999").waitFor();
   assert.equal(await found.locator("tr[aria-level]").count(), 1);
   await page.getByLabel("Filter").fill("");
   await row(page, "tenant=t0").waitFor();

@@ -50,7 +50,7 @@ test("the line that the server prints is refused the sixth time, and the page at
     const answers = Array.from({ length: 6 }, () => execFileSync("sh", ["-c", server.line], { encoding: "utf8" }));
     assert.deepEqual(answers.map((answer) => /"overallCode":"(\w+)"/.exec(answer)?.[1]), [...Array(5).fill("OK"), "OVER_LIMIT"]);
     const page = await browser.open(server.page);
-    await page.locator('[aria-label="Refused"] tr', { hasText: "sample: client=me" }).first().waitFor();
+    await page.locator('[aria-label="Refused"] tr', { hasText: "sample client=me" }).first().waitFor();
     await page.locator(".rail").getByRole("link", { name: "Workflows" }).click();
     await page.getByText("no workflow", { exact: false }).first().waitFor();
     assert.deepEqual(page.mistakes, []);
@@ -66,7 +66,7 @@ test("the demo is alive: from the overview to a job's log, and to a limit that r
     // The demo begins its first report after twelve seconds.
     page.setDefaultTimeout(60_000);
     await page.locator(".mark.live").waitFor();
-    await page.locator('[aria-label="Busiest keys"] tr', { hasText: "shop: route=/search" }).first().waitFor();
+    await page.locator('[aria-label="Busiest keys"] tr', { hasText: "shop route=/search" }).first().waitFor();
     await page.locator(".rail").getByRole("link", { name: "Workflows" }).click();
     const running = page.locator("tbody tr", { has: page.locator(".pill.running") }).filter({ hasText: "report" }).first();
     await running.locator("a").first().click();
@@ -79,7 +79,7 @@ test("the demo is alive: from the overview to a job's log, and to a limit that r
     await page.locator(".rail").getByRole("link", { name: "Limits" }).click();
     const refused = page.locator('[aria-label="Configuration"] tr', { hasText: "plan=free" });
     await refused.first().waitFor();
-    await page.locator('[aria-label="Refused"] tr', { hasText: "shop: plan=free" }).first().waitFor();
+    await page.locator('[aria-label="Refused"] tr', { hasText: "shop plan=free" }).first().waitFor();
     assert.deepEqual(page.mistakes, []);
   } finally {
     await server.stop();

@@ -28,8 +28,27 @@ const GRAPH: typeof SHORTCUTS = [
   [["Shift", "K"], "Job before"],
 ];
 
+const TREE: typeof SHORTCUTS = [
+  [["↑", "↓"], "Next row of the tree"],
+  [["→", "←"], "Open or fold the row"],
+  [["Enter"], "Open the limit"],
+  [["m"], "Actions of the limit"],
+];
+
+const CHARTS: typeof SHORTCUTS = [
+  [["←", "→"], "Move the crosshair of the charts"],
+  [["Esc"], "All of the range, after a part was selected"],
+];
+
+/** Those of the page that is shown. */
+function ofPage([page = "overview", name]: readonly string[]): typeof SHORTCUTS {
+  if (page === "overview") return CHARTS;
+  if (page === "limits" && !name) return TREE;
+  return page === "workflows" && name ? GRAPH : [];
+}
+
 export function showHelp(): void {
-  const all = place.value.parts[0] === "workflows" && place.value.parts[1] ? [...SHORTCUTS, ...GRAPH] : SHORTCUTS;
+  const all = [...SHORTCUTS, ...ofPage(place.value.parts)];
   show("Keyboard shortcuts", (
     <dl class="shortcuts">
       {all.map(([keys, what]) => <><dt>{keys.map((key) => <><kbd>{key}</kbd> </>)}</dt><dd>{what}</dd></>)}

@@ -1,17 +1,22 @@
-// What an operator looks at first: what there is now, rates of the last hour, and whether the server is healthy.
+// The first page of an operator: the numbers of now, what needs attention, and the rates of the range.
 import { useEffect, useState } from "preact/hooks";
-import { unreachable } from "../api";
-import type { Status } from "../frame/server";
+import { unreachable, withQuery } from "../api";
+import { range } from "../frame/range";
+import { load, type Status } from "../frame/server";
 import { TopBar } from "../frame/top";
 import { watch } from "../live";
-import { Chart, short, type ChartLine } from "../parts/chart";
+import { Chart, short, zoom, type ChartLine } from "../parts/chart";
+import { Spark } from "../parts/spark";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
-import { Ago } from "../parts/time";
+import { Ago, now as clock } from "../parts/time";
 import { usePoll } from "../poll";
 import { href } from "../router";
-import { Top } from "./overview/top";
+import { knownLimits } from "./limits/known";
+import type { Level } from "./limits/model";
+import { Attention, attentionRows } from "./overview/attention";
+import { BusiestKeys, RefusedKeys, useTop } from "./overview/keys";
 
 type Values = Readonly<Record<string, number | null>>;
 
@@ -29,8 +34,21 @@ interface Overview {
   readonly now: Moment;
 }
 
+/** Milliseconds between two reads, by range: about one step of its numbers. */
+const EVERY: Readonly<Record<string, number>> = { "5m": 2000, "15m": 10_000, "1h": 10_000, "24h": 60_000 };
+/** The time after a start in which steps of a second show more than longer ones. */
+const FIRST_MS = 60_000;
+
+/** The range of the frame; the numbers of each second in the first minute. */
+function useOverview() {
+  const since = load.value?.counting_since;
+  const young = since !== undefined && clock.value - Date.parse(since) < FIRST_MS;
+  const shown = young ? "5m" : range.value;
+  return usePoll<Overview>(withQuery("v1/overview", { range: shown }), EVERY[shown]);
+}
+
 export function Overview() {
-  const { data, error } = usePoll<Overview>("v1/overview", 10_000);
+  const { data, error } = useOverview();
   const [live, setLive] = useState<Moment | null>(null);
   useEffect(
     () =>
@@ -39,33 +57,42 @@ export function Overview() {
       }),
     [],
   );
-  const now = live ?? data?.now ?? null;
+  const top = useTop();
+  const known = knownLimits(usePoll<Level>("v1/limits/configuration", 2000).data);
   return (
     <>
       <TopBar title="Overview" />
       <Problem error={error} />
-      <Now now={now} />
-      {data ? <Charts data={data} now={now} /> : null}
-      <Top />
+      <Now now={live ?? data?.now ?? null} series={data?.series ?? {}} />
+      <div class="grid overview">
+        <Charts data={data} />
+        <div class="stack">
+          <Attention known={known} />
+          <BusiestKeys top={top} limits={known} max={10 - Math.floor(1.6 * attentionRows.value)} />
+        </div>
+      </div>
+      <RefusedKeys top={top} limits={known} max={8} more={href(["limits"])} />
       <Health />
     </>
   );
 }
 
-function Now({ now }: { now: Moment | null }) {
+function Now({ now, series }: { now: Moment | null; series: Overview["series"] }) {
   const value = (name: string): number => now?.values[name] ?? 0;
-  const share = value("decisions_over_limit") / Math.max(value("decisions_ok") + value("decisions_over_limit"), 1e-9);
+  const all = value("decisions_ok") + value("decisions_over_limit");
   const counted = now !== null && Object.keys(now.workflows).length > 0;
   const workflows = (status: string): string => (counted ? (now.workflows[status] ?? 0).toLocaleString("en") : "–");
   const failed = now?.workflows["failed"] ?? 0;
+  const jobs = (state: string): string => (counted ? (now.jobs[state] ?? 0).toLocaleString("en") : "–");
+  const past = (name: string) => series[name] ?? [];
   return (
     <section aria-label="Now" class="grid stats">
-      <Stat label="Allowed" to={["limits"]} value={short(now?.values["decisions_ok"])} unit="/s" fact={`${short(value("decisions_near_limit"))} /s near a limit`} />
-      <Stat label="Refused" to={["limits"]} value={short(now?.values["decisions_over_limit"])} unit="/s" fact={`${(100 * share).toFixed(1)}% of decisions`} />
-      <Stat label="Decision latency, p99" to={["limits"]} value={short(now?.values["decision_p99_ms"])} unit="ms" fact={`p50 ${short(now?.values["decision_p50_ms"])} ms`} />
-      <Stat label="Jobs succeeded" to={["queues"]} value={short(now?.values["jobs_succeeded"])} unit="/s" fact={`${short(value("jobs_failed"))} /s failed`} />
-      <Stat label="Workflows running" to={["workflows"]} status="running" value={workflows("running")} fact={`${workflows("paused")} paused, ${workflows("succeeded")} done`} />
-      <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : "None"} />
+      <Stat label="Allowed" to={["limits"]} value={short(now?.values["decisions_ok"])} unit="/s" fact={`of ${short(all)} decisions /s`} past={past("decisions_ok")} />
+      <Stat label="Refused" to={["limits"]} value={short(now?.values["decisions_over_limit"])} unit="/s" fact={`${((100 * value("decisions_over_limit")) / Math.max(all, 1e-9)).toFixed(1)}% of decisions`} past={past("decisions_over_limit")} kind="bad" />
+      <Stat label="Decision latency, p99" to={["limits"]} value={short(now?.values["decision_p99_ms"])} unit="ms" fact={`p50 ${short(now?.values["decision_p50_ms"])} ms`} past={past("decision_p99_ms")} kind="hold" />
+      <Stat label="Jobs finished" to={["queues"]} value={now ? short(value("jobs_succeeded") + value("jobs_failed")) : "–"} unit="/s" fact={`${jobs("running")} running, ${jobs("ready")} queued`} past={past("jobs_succeeded")} />
+      <Stat label="Workflows running" to={["workflows"]} status="running" value={workflows("running")} fact={`${workflows("paused")} paused, ${workflows("succeeded")} done`} past={past("workflows_running")} />
+      <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : counted ? "None" : "Not counted yet"} past={past("workflows_failed")} kind="bad" />
     </section>
   );
 }
@@ -79,39 +106,43 @@ interface StatProps {
   readonly unit?: string;
   readonly fact: string;
   readonly bad?: boolean;
+  readonly past: readonly (number | null)[];
+  /** The colour of the line. */
+  readonly kind?: string;
 }
 
-function Stat({ label, to, status, value, unit, fact, bad = false }: StatProps) {
+function Stat({ label, to, status, value, unit, fact, bad = false, past, kind = "" }: StatProps) {
   return (
     <a class="panel stat" href={href(to, { status })}>
       <span class="cut">{label}</span>
-      <span><b class={bad ? "bad" : undefined}>{value}</b>{unit ? <span class="dim"> {unit}</span> : null}</span>
+      <span class="value"><span><b class={bad ? "bad" : undefined}>{value}</b>{unit ? <span class="dim"> {unit}</span> : null}</span><Spark values={past} kind={kind} /></span>
       <span class="cut">{fact}</span>
     </a>
   );
 }
 
-const CHARTS: readonly (readonly [string, string, readonly (readonly [string, string, string])[]])[] = [
-  ["Decisions", "per second", [["Allowed", "--c1", "decisions_ok"], ["Refused", "--c2", "decisions_over_limit"], ["Near limit", "--c3", "decisions_near_limit"], ["Failed calls", "--c4", "decisions_failed"]]],
-  ["Decision latency", "ms", [["p50", "--c1", "decision_p50_ms"], ["p99", "--c4", "decision_p99_ms"]]],
-  ["Jobs", "per second", [["Started", "--c4", "jobs_started"], ["Succeeded", "--c1", "jobs_succeeded"], ["Failed", "--c2", "jobs_failed"], ["Retries", "--c3", "jobs_retried"]]],
-  ["Workflows and leases", "per second", [["Workflows created", "--c1", "workflows_created"], ["Leases lost", "--c2", "leases_lost"]]],
-];
+type Lines = readonly (readonly [label: string, colour: string, name: string])[];
+const DECISIONS: Lines = [["Allowed", "--c1", "decisions_ok"], ["Refused", "--c2", "decisions_over_limit"], ["Near limit", "--c3", "decisions_near_limit"]];
+const LATENCY: Lines = [["p50", "--c1", "decision_p50_ms"], ["p99", "--c4", "decision_p99_ms"]];
+const JOBS: Lines = [["Succeeded", "--c1", "jobs_succeeded"], ["Failed", "--c2", "jobs_failed"]];
 
-/** The points of the last hour, and after them the latest moment. */
-function Charts({ data, now }: { data: Overview; now: Moment | null }) {
-  const until = Date.parse(data.until) / 1000;
-  const count = data.series["calls"]?.length ?? 0;
-  const times = Array.from({ length: count }, (_, at) => until - ((count - 1 - at) * data.step_ms) / 1000);
-  const latest = now && Date.parse(now.until) / 1000 > until ? now : null;
-  if (latest) times.push(Date.parse(latest.until) / 1000);
-  const line = ([label, colour, name]: readonly [string, string, string]): ChartLine => {
-    const past = data.series[name] ?? [];
-    return { label, colour, values: latest ? [...past, latest.values[name] ?? null] : past };
-  };
+/** Complete steps only: a point that is not over would look like a fall. */
+function Charts({ data }: { data: Overview | null }) {
+  useEffect(() => {
+    zoom.value = null;
+    return () => (zoom.value = null);
+  }, [range.value]);
+  const until = data ? Date.parse(data.until) / 1000 : 0;
+  const count = data?.series["calls"]?.length ?? 0;
+  const times = Array.from({ length: count }, (_, at) => Math.round(until - ((count - 1 - at) * (data?.step_ms ?? 0)) / 1000));
+  const lines = (of: Lines): ChartLine[] => of.map(([label, colour, name]) => ({ label, colour, values: data?.series[name] ?? [] }));
   return (
-    <div class="grid charts">
-      {CHARTS.map(([label, unit, lines]) => <Chart key={label} label={label} unit={unit} times={times} lines={lines.map(line)} />)}
+    <div class="stack">
+      <Chart label="Decisions" unit="per second" times={times} lines={lines(DECISIONS)} />
+      <div class="grid half">
+        <Chart label="Latency" unit="ms" times={times} lines={lines(LATENCY)} height={112} />
+        <Chart label="Jobs" unit="per second" times={times} lines={lines(JOBS)} height={112} />
+      </div>
     </div>
   );
 }

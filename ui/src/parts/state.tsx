@@ -43,11 +43,12 @@ export const stateFill = (state: string): string => {
 };
 export const stateColour = (state: string): string => appearance(state).colour;
 
-export function State({ state, count }: { state: string; count?: number }) {
+/** `text` says more than the word of the state. */
+export function State({ state, count, text }: { state: string; count?: number; text?: string }) {
   const { icon, word } = appearance(state);
   return (
     <span class={`pill ${known(state)}`}>
-      <Icon name={icon} small /> {word}
+      <Icon name={icon} small /> {text ?? word}
       {count === undefined ? null : <> <b>{count.toLocaleString("en")}</b></>}
     </span>
   );

@@ -8,7 +8,7 @@ interface Toast {
   readonly id: number;
   readonly text: string;
   readonly kind: "good" | "bad";
-  /** Takes back what was done. */
+  /** The inverse of what was done. */
   readonly undo?: (() => void) | undefined;
 }
 

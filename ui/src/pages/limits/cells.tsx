@@ -1,6 +1,11 @@
 // The cells of a limit: what it allows, how it is marked, and what it counts.
-import { cut, plain } from "../../parts/text";
-import { perUnit, type ConfiguredLimit, type Use } from "./model";
+import { State } from "../../parts/state";
+import { cut, Name, plain } from "../../parts/text";
+import { now, span } from "../../parts/time";
+import { Usage } from "../../parts/usage";
+import { rate } from "../overview/keys";
+import { pauseOf } from "./known";
+import type { ConfiguredLimit } from "./model";
 
 const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
   ["shadow_mode", "shadow", "counts, and refuses nothing"],
@@ -10,35 +15,68 @@ const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
   ["has_metadata", "metadata", "answers carry metadata of it"],
 ];
 
-const rate = (number: number): string => (number >= 9.95 ? Math.round(number).toLocaleString("en") : number.toFixed(1));
+const SHORT: Readonly<Record<string, string>> = { second: "s", minute: "min", hour: "h" };
 
-function Counted({ number, shown, bad }: { number: number | undefined; shown: string; bad?: boolean | undefined }) {
-  return <td class={`num${bad && number ? " bad" : number ? "" : " dim"}`}>{number === undefined ? "–" : number === 0 ? "0" : shown}</td>;
-}
-
-export function LimitCells({ limit, rates }: { limit: ConfiguredLimit; rates: Use | null }) {
-  const { use, unit, requests_per_unit: number } = limit;
-  // Requests that pass in shadow mode are no refusals.
-  const [refused, refusedRate] = [use && use.over_limit - use.shadow_mode, rates && rates.over_limit - rates.shadow_mode];
+export function Rate({ limit }: { limit: ConfiguredLimit }) {
+  const { unit, requests_per_unit: number } = limit;
   const names = [...(limit.name ? [limit.name] : []), ...limit.replaces.map((name) => `replaces ${name}`)];
   return (
     <>
-      <td>
-        {unit === null || number === null ? <span class="tag" title="lets everything through; nothing is counted">unlimited</span>
-        : <><b>{number.toLocaleString("en")}</b> {perUnit(unit)}</>}
-        {MARKS.filter(([mark]) => limit[mark]).map(([mark, word, means]) => <span key={mark} class={`tag ${word}`} title={means}>{word}</span>)}
-        {names.map((name) => <span key={name} class="tag"><bdi title={cut(plain(name), 1000)}>{cut(plain(name), 30)}</bdi></span>)}
-      </td>
-      <Counted number={rates?.hits} shown={rate(rates?.hits ?? 0)} />
-      <Counted number={rates?.near_limit} shown={rate(rates?.near_limit ?? 0)} />
-      <Counted number={refusedRate ?? undefined} shown={rate(refusedRate ?? 0)} bad />
-      <Counted number={use?.hits} shown={use?.hits.toLocaleString("en") ?? ""} />
-      <Counted number={use?.near_limit} shown={use?.near_limit.toLocaleString("en") ?? ""} />
-      <Counted number={refused} shown={refused?.toLocaleString("en") ?? ""} bad />
+      {unit === null || number === null ? <span class="tag" title="lets everything through; nothing is counted">unlimited</span> : <>{number.toLocaleString("en")} / {SHORT[unit] ?? unit}</>}
+      {MARKS.filter(([mark]) => limit[mark]).map(([mark, word, means]) => <span key={mark} class={`tag ${word}`} title={means}>{word}</span>)}
+      {names.map((name) => <span key={name} class="tag"><bdi title={cut(plain(name), 1000)}>{cut(plain(name), 30)}</bdi></span>)}
+    </>
+  );
+}
+
+/** Usage of the busiest key. Hits that were refused count as well, so it can be more than allowed. */
+export function UsedNow({ limit }: { limit: ConfiguredLimit }) {
+  const { usage, requests_per_unit: number } = limit;
+  if (number === null) return <span class="dim">–</span>;
+  return <Usage used={Math.min(usage?.used ?? 0, usage?.of ?? number)} limit={usage?.of ?? number} />;
+}
+
+/** `user-0, of 58 values`; nothing when there is only one. */
+export function Busiest({ limit, any }: { limit: ConfiguredLimit; any: boolean }) {
+  const { usage } = limit;
+  if (!usage || !any) return null;
+  const value = usage.entries.at(-1)?.[1] ?? "";
+  return <><Name text={value} max={40} /><span class="dim">, of {usage.values}{usage.is_estimate ? " (est.)" : ""}</span></>;
+}
+
+/** One word of what it does now: paused, full or near. */
+export function LimitState({ limit, any }: { limit: ConfiguredLimit; any: boolean }) {
+  const pause = pauseOf(limit);
+  const { usage } = limit;
+  if (pause) return <><State state="paused" />{pause.until ? <span class="left"> {span(Math.max(Date.parse(pause.until) - now.value, 0)).replace(/ \d\ds$/, "")} left</span> : null}</>;
+  if (!usage || usage.full + usage.near === 0) return null;
+  const words = any ? [usage.full > 0 ? `${usage.full} full` : "", usage.near > 0 ? `${usage.near} near` : ""].filter(Boolean).join(", ") : usage.full > 0 ? `Full for ${left(usage.resets_at)}` : "Near";
+  return <State state={!any && usage.full > 0 ? "full" : "near"} text={words} />;
+}
+
+const left = (at: string): string => span(1000 * Math.max(Math.ceil((Date.parse(at) - now.value) / 1000), 0));
+
+const Amount = ({ head, number, shown, bad = false }: { head: string; number: number | undefined; shown: string; bad?: boolean }) => (
+  <td data-head={head} class={`num${bad && number ? " bad" : number ? "" : " dim"}`}>{number === undefined ? "–" : shown}</td>
+);
+
+export function LimitCells({ limit, any }: { limit: ConfiguredLimit; any: boolean }) {
+  const { now: rates } = limit;
+  // Requests that pass in shadow mode are no refusals.
+  const refused = limit.shadow_mode ? 0 : rates?.refused_per_second;
+  return (
+    <>
+      <td class="rate"><Rate limit={limit} /></td>
+      <td class="used"><UsedNow limit={limit} /></td>
+      <td class="busiest" data-head={any ? "Busiest" : undefined}><Busiest limit={limit} any={any} /></td>
+      <Amount head="Hits/s" number={rates?.hits_per_second} shown={rate(rates?.hits_per_second ?? 0)} />
+      <Amount head="Refused/s" number={refused} shown={rate(refused ?? 0)} bad />
+      <Amount head="Refused %" number={refused && rates?.refused_share} shown={`${Math.round(100 * (refused ? (rates?.refused_share ?? 0) : 0))}%`} bad />
+      <td class="state"><LimitState limit={limit} any={any} /></td>
     </>
   );
 }
 
 export function NoLimit({ below }: { below: number }) {
-  return <td colSpan={7} class="dim">{below === 0 ? "No limit" : `${below.toLocaleString("en")} ${below === 1 ? "limit" : "limits"} below`}</td>;
+  return <td colSpan={7} class="dim">{below === 0 ? "No limit" : ""}</td>;
 }

@@ -1,13 +1,15 @@
 // A form that shows the server's decision about a request.
 import { useState } from "preact/hooks";
-import { request, get, ApiError, withQuery, type Call } from "../../api";
+import { request, ApiError, type Call } from "../../api";
 import { Curl } from "../../parts/action";
 import { Problem } from "../../parts/toasts";
-import { Table } from "../../parts/table";
+import { State } from "../../parts/state";
+import { Usage } from "../../parts/usage";
 import { Name } from "../../parts/text";
 import { Duration } from "../../parts/time";
-import { keyText } from "../overview/top";
-import { perUnit } from "./model";
+import { entriesText, limitHref, limitOf, type KnownLimit } from "./known";
+import { perUnit, type Override } from "./model";
+import { OverrideLine } from "./override";
 import { CHECK_FORM, checking, noPair, pairs } from "./subject";
 
 interface Answer {
@@ -18,40 +20,25 @@ interface Answer {
     readonly limit: { readonly name?: string; readonly requests_per_unit: number; readonly unit: string } | null;
     readonly remaining: number | null;
     readonly reset_ms: number | null;
+    readonly rule?: string;
+    readonly file?: string;
+    readonly line?: number;
+    readonly used?: number;
+    readonly paused?: Override;
+    readonly hint?: string;
   }[];
-}
-
-interface CheckResult {
-  readonly domain: string;
-  /** Null where it does not matter. */
-  readonly configured: boolean | null;
-  readonly answer: Answer;
 }
 
 const refusal = (error: unknown): ApiError => (error instanceof ApiError ? error : new ApiError(0, "unknown", String(error)));
 
-async function isConfigured(domain: string): Promise<boolean> {
-  try {
-    await get(withQuery("v1/limits/configuration", { domain, limit: 1 }));
-    return true;
-  } catch (error) {
-    if (error instanceof ApiError && error.status === 404) return false;
-    throw error;
-  }
-}
-
-/** Requests without a limit pass. Then the name of the domain may be wrong, so it is looked up. */
-async function check(call: Call, domain: string): Promise<CheckResult> {
-  const answer = await request<Answer>(call);
-  const free = answer.descriptors.some((one) => one.limit === null);
-  return { domain, answer, configured: free ? await isConfigured(domain) : null };
+interface CheckResult {
+  readonly domain: string;
+  readonly answer: Answer;
 }
 
 const ANSWERS: Readonly<Record<string, string>> = { ok: "Would be allowed", over_limit: "Would be refused" };
-const freeWords = (configured: boolean | null): string => (configured === false ? "No limit applies: the domain is not configured" : "No limit applies");
-
 /** The form, and the decision. A check charges nothing. */
-export function Check() {
+export function Check({ known }: { known: readonly KnownLimit[] }) {
   const { domain, entries } = checking.value;
   const set = (name: string) => (event: { currentTarget: HTMLInputElement }) => (checking.value = { ...checking.value, [name]: event.currentTarget.value });
   const [answer, setAnswer] = useState<CheckResult | ApiError | null>(null);
@@ -61,26 +48,35 @@ export function Check() {
     event.preventDefault();
     const wrong = noPair(entries);
     if (wrong !== null) return setAnswer(new ApiError(0, "no_pair", `'${wrong}' is not a key with a value: write tenant=acme`));
-    check(call, domain).then(setAnswer, (error: unknown) => setAnswer(refusal(error)));
+    request<Answer>(call).then((got) => setAnswer({ domain, answer: got }), (error: unknown) => setAnswer(refusal(error)));
   };
   return (
-    <section aria-label="Test a request">
-      <h2>Test a request <span class="dim small">does not count</span></h2>
-      <form id={CHECK_FORM} class="filters" onSubmit={send}>
-        <label>Domain <input name="domain" required value={domain} onInput={set("domain")} /></label>
-        <label>Entries <input name="entries" required placeholder="tenant=acme, path=/a" size={30} value={entries} onInput={set("entries")} /></label>
+    <section class="panel" aria-label="Test a request">
+      <header><h2>Test a request</h2><span class="note">does not count</span></header>
+      <form id={CHECK_FORM} class="filters body" onSubmit={send}>
+        <label>Domain <input name="domain" required size={12} value={domain} onInput={set("domain")} /></label>
+        <label>Entries <input name="entries" required placeholder="tenant=acme, path=/a" size={24} value={entries} onInput={set("entries")} /></label>
         <span class="action"><button class="main-act">Test</button><Curl call={call} label="Test" disabled={domain === "" || list.length === 0} /></span>
       </form>
       {answer instanceof ApiError ? <Problem error={answer} /> : null}
-      {answer && !(answer instanceof ApiError) ? (
-        <Table label="Answer" rows={answer.answer.descriptors} rowKey={(row) => JSON.stringify(row.entries)} columns={[
-          { head: "Key", names: true, cell: (row) => <Name text={keyText(answer.domain, row.entries)} max={120} /> },
-          { head: "Answer", cell: (row) => (row.code === "ok" && row.limit === null ? freeWords(answer.configured) : <b class={row.code === "ok" ? "ok" : "bad"}>{ANSWERS[row.code] ?? row.code}</b>) },
-          { head: "Limit", cell: (row) => (row.limit ? `${row.limit.requests_per_unit} ${perUnit(row.limit.unit)}` : row.code === "ok" ? "–" : "Paused") },
-          { head: "Remaining", kind: "number", cell: (row) => row.remaining ?? "–" },
-          { head: "Resets in", kind: "number", cell: (row) => <Duration ms={row.reset_ms} /> },
-        ]} />
-      ) : null}
+      {answer && !(answer instanceof ApiError) ? <div class="answers body" role="status" aria-label="Answer">{answer.answer.descriptors.map((one) => <AnswerRow key={JSON.stringify(one.entries)} one={one} limit={limitOf(known, answer.domain, one.entries)} />)}</div> : null}
     </section>
+  );
+}
+
+function AnswerRow({ one, limit }: { one: Answer["descriptors"][number]; limit: KnownLimit | null }) {
+  if (one.limit === null && one.code === "ok") return <p>No limit applies{one.hint ? <>: <Name text={one.hint} max={200} /></> : null}</p>;
+  const total = one.limit?.requests_per_unit;
+  return (
+    <>
+      <p>
+        <State state={one.code === "ok" ? "succeeded" : "full"} text={ANSWERS[one.code] ?? one.code} />
+        {total !== undefined && one.used !== undefined ? <> <Usage used={Math.min(one.used, total)} limit={total} /></> : null}
+        {one.limit ? <span class="dim"> {one.limit.requests_per_unit} {perUnit(one.limit.unit)}</span> : null}
+        {one.reset_ms === null ? null : <span class="dim">, resets in <Duration ms={one.reset_ms} /></span>}
+      </p>
+      {one.paused ? <p><OverrideLine one={one.paused} /></p> : null}
+      {one.file ? <p class="dim">Answered by {limit ? <a href={limitHref(limit.domain, limit.entries, one.entries)}><Name text={`${limit.domain} / ${entriesText(limit.entries)}`} max={100} /></a> : <Name text={one.rule ?? ""} max={100} />}, <Name text={[one.file, one.line].filter(Boolean).join(":")} max={100} mono /></p> : null}
+    </>
   );
 }

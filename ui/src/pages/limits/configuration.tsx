@@ -1,28 +1,41 @@
 // The configuration that is in force as a tree, with what each limit counts, and what is wrong with the one that was refused.
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem } from "../../parts/toasts";
 import { cut, Name, plain } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
+import { place, setQuery } from "../../router";
+import { isIn, knownLimits } from "./known";
 import { placeOf, type Load, type Mistake } from "./model";
 import { usePages } from "./pages";
-import { Searched, Tree } from "./tree";
+import { Chosen, Searched, Tree } from "./tree";
 
-export function Configuration() {
+const CHIPS: readonly (readonly [state: string | null, word: string])[] = [[null, "All"], ["refusing", "Refusing"], ["near", "Near"], ["paused", "Paused"]];
+
+export function Configuration({ act }: { act: ComponentChildren }) {
   const pages = usePages({});
   const load = pages.level?.load;
   const [typed, type] = useState("");
   const find = useSettled(typed);
+  const known = knownLimits(pages.level);
+  const state = place.value.query["state"] ?? null;
+  const counted = (of: string | null): number => (of === null ? (load?.limits ?? 0) : known.filter(({ limit }) => isIn(of, limit)).length);
   return (
-    <section aria-label="Configuration">
-      <h2>Configuration</h2>
-      <Problem error={pages.error} />
+    <>
       {load ? <Wrong load={load} /> : null}
-      {load ? <From load={load} version={pages.level?.version ?? 0} /> : null}
-      <p class="filters">
-        <label>Filter <input type="search" data-filter size={24} placeholder="Part of a key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} /></label>
-      </p>
-      {find ? <Searched key={find} find={find} /> : <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />}
-    </section>
+      <section class="panel" aria-label="Configuration">
+        <header class="tools">
+          <input type="search" data-filter aria-label="Filter" placeholder="Filter by key or value" value={typed} onInput={(event) => type(event.currentTarget.value)} />
+          <span class="chips" role="group" aria-label="Limits shown">
+            {CHIPS.map(([of, word]) => <button key={word} class={`chip${state === of ? " on" : ""}`} aria-pressed={state === of} onClick={() => setQuery({ state: of })}>{word} <b>{counted(of).toLocaleString("en")}</b></button>)}
+          </span>
+          {load ? <From load={load} version={pages.level?.version ?? 0} /> : null}
+          {act}
+        </header>
+        <Problem error={pages.error} />
+        {find ? <Searched key={find} find={find} /> : state ? <Chosen pages={pages} state={state} /> : <Tree pages={pages} mistakes={load?.refused?.mistakes ?? []} large={(load?.descriptors ?? 0) > 60} />}
+      </section>
+    </>
   );
 }
 
@@ -42,12 +55,10 @@ const SOURCES: Readonly<Record<string, string>> = { files: "files in", managemen
 
 function From({ load, version }: { load: Load; version: number }) {
   return (
-    <p class="filters facts small dim">
-      <span>From {SOURCES[load.source] ?? ""} <Name text={load.place} max={100} mono={load.source === "files"} /></span>
-      <span>{load.loaded_at ? <>Loaded <Ago at={load.loaded_at} /> (version {version})</> : <b class="bad">Nothing is loaded: requests get an error</b>}</span>
-      <span>{count(load.domains, "domain")}, {count(load.limits, "limit")}</span>
-      <span>Hits of requests and jobs at this server since <Time at={load.counting_since} /></span>
-    </p>
+    <span class="note push">
+      {load.loaded_at ? <>{count(load.domains, "domain")}, {count(load.limits, "limit")}, <span title={`Version ${version}`}>loaded</span> <Ago at={load.loaded_at} /></> : <b class="bad">Nothing is loaded: requests get an error</b>}
+      {" "}from {SOURCES[load.source] ?? ""} <Name text={load.place} max={60} mono={load.source === "files"} />
+    </span>
   );
 }
 

@@ -34,6 +34,39 @@ export interface Use {
   readonly shadow_mode: number;
 }
 
+/** Rates of the last minute. */
+export interface LimitRates {
+  readonly window_ms: number;
+  readonly hits_per_second: number;
+  readonly refused_per_second: number;
+  readonly refused_share: number;
+}
+
+/** Usage of the busiest of its keys. */
+export interface LimitUsage {
+  readonly used: number;
+  readonly of: number;
+  readonly resets_at: string;
+  readonly entries: readonly (readonly string[])[];
+  readonly values: number;
+  readonly is_estimate: boolean;
+  readonly full: number;
+  readonly near: number;
+}
+
+export interface Override {
+  readonly effect: string;
+  readonly rule?: string;
+  readonly domain?: string;
+  readonly entries?: readonly (readonly string[])[];
+  readonly scale?: number;
+  readonly gateway: boolean;
+  readonly until: string | null;
+  readonly at: string;
+  readonly by: string;
+  readonly reason: string;
+}
+
 export interface ConfiguredLimit {
   readonly rule: string;
   readonly name: string;
@@ -46,6 +79,9 @@ export interface ConfiguredLimit {
   readonly has_metadata: boolean;
   readonly replaces: readonly string[];
   readonly use?: Use;
+  readonly now?: LimitRates;
+  readonly usage?: LimitUsage;
+  readonly overrides?: readonly Override[];
 }
 
 export interface Descriptor {

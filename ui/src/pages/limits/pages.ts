@@ -3,7 +3,6 @@ import { useEffect, useState } from "preact/hooks";
 import { withQuery, type ApiError } from "../../api";
 import { usePoll } from "../../poll";
 import type { Level } from "./model";
-import { useRates, type RatesOf } from "./rates";
 
 /** Rows of a page: more are no easier to read. */
 const PAGE_ROWS = 100;
@@ -11,7 +10,6 @@ const PAGE_ROWS = 100;
 export interface Pages {
   readonly level: Level | null;
   readonly error: ApiError | null;
-  readonly rates: RatesOf;
   /** 1 is the first. */
   readonly number: number;
   readonly next: (() => void) | null;
@@ -45,7 +43,6 @@ export function usePages({ domain, entries = [], find }: LevelQuery, every = 200
   return {
     level: skipped === null ? data : null,
     error,
-    rates: useRates(data),
     number: cursors.length + 1,
     next: next ? () => setCursors([...cursors, next]) : null,
     back: cursors.length > 0 ? () => setCursors(cursors.slice(0, -1)) : null,

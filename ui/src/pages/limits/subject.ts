@@ -1,4 +1,4 @@
-// What the forms of this page are about: a domain, and entries as people type them. The tree of the configuration fills them.
+// What the form of a test is about: a domain, and entries as people type them. The tree of the configuration fills it.
 import { signal } from "@preact/signals";
 
 export interface Subject {
@@ -8,14 +8,10 @@ export interface Subject {
 
 export type Pairs = readonly (readonly string[])[];
 
-/** The ids of the forms. */
+/** The id of the form. */
 export const CHECK_FORM = "check-request";
-export const PAUSE_FORM = "pause-or-scale";
 
-const EMPTY: Subject = { domain: "", entries: "" };
-export const checking = signal<Subject>(EMPTY);
-/** With a rule it is about all keys of that limit, and not about one key. */
-export const overriding = signal<Subject & { readonly rule: string }>({ ...EMPTY, rule: "" });
+export const checking = signal<Subject>({ domain: "", entries: "" });
 
 const texts = (value: unknown): value is string[] => Array.isArray(value) && value.every((part) => typeof part === "string");
 
@@ -49,29 +45,14 @@ export function pairsText(entries: Pairs): string {
 }
 
 /** Whether these name one key, and not all that match. */
-const isKey = (entries: Pairs): boolean => entries.every(([, value]) => value !== undefined && value !== "" && !value.includes("*"));
-
-function lead(id: string, field: string): void {
-  // The form has its new texts after the next drawing.
-  requestAnimationFrame(() => {
-    const form = document.getElementById(id);
-    const around = form?.closest("details");
-    if (around) around.open = true;
-    form?.scrollIntoView({ block: "center" });
-    form?.querySelector<HTMLInputElement>(`input[name="${field}"]`)?.focus();
-  });
-}
+export const isKey = (entries: Pairs): boolean => entries.length > 0 && entries.every(([, value]) => value !== undefined && value !== "" && !value.includes("*"));
 
 export function check(domain: string, entries: Pairs): void {
-  checking.value = { domain, entries: pairsText(entries) };
-  lead(CHECK_FORM, "entries");
+  checking.value = { domain, entries: pairsText(entries.map(([key = "", value = ""]) => [key, value])) };
+  // The form has its new texts after the next drawing.
+  requestAnimationFrame(() => {
+    const form = document.getElementById(CHECK_FORM);
+    form?.scrollIntoView({ block: "center" });
+    form?.querySelector<HTMLInputElement>('input[name="entries"]')?.focus();
+  });
 }
-
-export function pause(domain: string, entries: Pairs, rule: string): void {
-  overriding.value = { domain, entries: pairsText(entries), rule: isKey(entries) ? "" : rule };
-  lead(PAUSE_FORM, isKey(entries) ? "entries" : "rule");
-}
-
-/** The subject of an override, as the API takes it. */
-export const withRule = ({ domain, entries, rule }: Subject & { readonly rule: string }): object =>
-  rule ? { rule } : { domain, entries: pairs(entries) };

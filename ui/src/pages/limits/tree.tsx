@@ -1,17 +1,19 @@
 // The tree of the configuration: rows with a level, of which those with others below them open and close.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { mayAct } from "../../api";
+import { curl, mayAct } from "../../api";
 import { Problem } from "../../parts/toasts";
 import { Loading, UNKNOWN } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
-import { keyText } from "../overview/top";
+import { closeDialog, show } from "../../parts/dialog";
+import { Icon } from "../../parts/icon";
 import { LimitCells, NoLimit } from "./cells";
 import { arrows } from "./keys";
 import { placeOf, type Descriptor, type Domain, type Mistake } from "./model";
 import { usePages, type Pages } from "./pages";
-import type { RatesOf } from "./rates";
-import { check, pause, type Pairs } from "./subject";
+import { entryOf, isIn, knownLimits, limitHref, entriesText } from "./known";
+import { override, OverrideLine, Resume } from "./override";
+import { check, isKey, pairsText, type Pairs } from "./subject";
 
 const COLUMNS = 10;
 /** Levels of indent: a wider one would leave no room for names. */
@@ -35,15 +37,14 @@ function toggle(path: TreePath, large: boolean): void {
 
 function Frame({ label, children }: { label: string; children: ComponentChildren }) {
   return (
-    <div class="panel scroll">
+    <div class="scroll">
       <table class="tree" role="treegrid" aria-label={label} aria-readonly="true" onKeyDown={arrows}>
         <thead>
           <tr>
-            <th scope="col" rowSpan={2}>Limit</th><th scope="col" rowSpan={2}>Rate</th>
-            <th scope="colgroup" colSpan={3} class="group">Per second</th><th scope="colgroup" colSpan={3} class="group">Since the start</th>
-            <th scope="col" rowSpan={2} class="lo">Defined in</th><th scope="col" rowSpan={2}><span class="hide">Actions</span></th>
+            <th scope="col">Limit</th><th scope="col">Rate</th><th scope="col">Used now</th><th scope="col">Busiest value</th>
+            <th scope="col" class="num">Hits/s</th><th scope="col" class="num">Refused/s</th><th scope="col" class="num">Refused %</th>
+            <th scope="col">State</th><th scope="col" class="lo">Defined in</th><th scope="col"><span class="hide">Actions</span></th>
           </tr>
-          <tr>{["Hits", "Near", "Refused", "Hits", "Near", "Refused"].map((head, at) => <th key={at} scope="col" class="num">{head}</th>)}</tr>
         </thead>
         <tbody>{children}</tbody>
       </table>
@@ -59,7 +60,7 @@ export function Tree({ pages, ...shared }: { pages: Pages } & Shared) {
   const domains = pages.level?.domains;
   return (
     <Frame label="Configuration">
-      {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} rates={pages.rates} shared={shared} />)}
+      {domains?.map((domain) => <DomainRows key={domain.name} domain={domain} shared={shared} />)}
       <Empty of={domains} pages={pages} text="No domain is configured: nothing is limited" />
       <PageButtons pages={pages} depth={1} all={pages.level?.load?.domains ?? 0} />
     </Frame>
@@ -79,7 +80,7 @@ export function Searched({ find }: { find: string }) {
         {found?.map(({ domain, entries, way_cut, descriptor }) => {
           const one = { ...descriptor, cut: way_cut ?? descriptor.cut ?? false, children: 0 };
           const path: TreePath = [domain, ...entries];
-          return <One key={JSON.stringify(path)} path={path} depth={1} one={one} text={keyText(domain, entries)} rates={pages.rates} shared={NOTHING} />;
+          return <One key={JSON.stringify(path)} path={path} depth={1} one={one} text={`${domain} ${entriesText(entries)}`} shared={NOTHING} />;
         })}
         <Empty of={found} pages={pages} text="No key and no value has this text in it" />
         <PageButtons pages={pages} depth={1} />
@@ -117,7 +118,7 @@ function Row({ path, depth, children, cut: isCut, shared, name, label, cells }: 
   );
 }
 
-function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf; shared: Shared }) {
+function DomainRows({ domain, shared }: { domain: Domain; shared: Shared }) {
   const path: TreePath = [domain.name];
   const wrong = shared.mistakes.filter((one) => domain.files.includes(one.file));
   const first = wrong[0];
@@ -129,7 +130,7 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
   );
   const cells = (
     <>
-      <td colSpan={7}>
+      <td colSpan={7} class="wide">
         {first ? (
           <span class="bad">
             ✕ Not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
@@ -144,7 +145,7 @@ function DomainRows({ domain, rates, shared }: { domain: Domain; rates: RatesOf;
   return (
     <>
       <Row path={path} depth={1} children={domain.children} cut={domain.cut ?? false} shared={shared} name={name} label={domain.name} cells={cells} />
-      <Below path={path} depth={2} of={domain} rates={rates} shared={shared} />
+      <Below path={path} depth={2} of={domain} shared={shared} />
     </>
   );
 }
@@ -153,15 +154,14 @@ interface BelowProps {
   readonly path: TreePath;
   readonly depth: number;
   readonly of: Pick<Domain, "children" | "cut" | "descriptors">;
-  readonly rates: RatesOf;
   readonly shared: Shared;
 }
 
 /** The rows below an open row: they came with the row, or are fetched now. */
-function Below({ path, depth, of, rates, shared }: BelowProps) {
+function Below({ path, depth, of, shared }: BelowProps) {
   if (of.children === 0 || of.cut || !isOpen(path, shared.large)) return null;
   return of.descriptors
-    ? <Descriptors path={path} depth={depth} of={of.descriptors} rates={rates} shared={shared} />
+    ? <Descriptors path={path} depth={depth} of={of.descriptors} shared={shared} />
     : <FetchedRows path={path} depth={depth} all={of.children} shared={shared} />;
 }
 
@@ -172,7 +172,7 @@ function FetchedRows({ path, depth, all, shared }: { path: TreePath; depth: numb
   return (
     <>
       {pages.error ? <tr><td colSpan={COLUMNS}><Problem error={pages.error} /></td></tr> : null}
-      {of ? <Descriptors path={path} depth={depth} of={of} rates={pages.rates} shared={shared} /> : pages.error ? null : <tr><td colSpan={COLUMNS}><Loading /></td></tr>}
+      {of ? <Descriptors path={path} depth={depth} of={of} shared={shared} /> : pages.error ? null : <tr><td colSpan={COLUMNS}><Loading /></td></tr>}
       <PageButtons pages={pages} depth={depth} all={all} />
     </>
   );
@@ -194,16 +194,16 @@ function PageButtons({ pages, depth, all }: { pages: Pages; depth: number; all?:
   );
 }
 
-function Descriptors({ path, depth, of, rates, shared }: Omit<BelowProps, "of"> & { of: readonly Descriptor[] }) {
+function Descriptors({ path, depth, of, shared }: Omit<BelowProps, "of"> & { of: readonly Descriptor[] }) {
   return (
     <>
       {of.map((one) => {
-        const entry = one.value === "" ? [one.key] : [one.key, one.value];
+        const entry = entryOf(one);
         const to: TreePath = [...path, entry];
         const key = JSON.stringify(entry);
         return [
-          <One key={key} path={to} depth={depth} one={one} rates={rates} shared={shared} />,
-          <Below key={`${key} below`} path={to} depth={depth + 1} of={one} rates={rates} shared={shared} />,
+          <One key={key} path={to} depth={depth} one={one} shared={shared} />,
+          <Below key={`${key} below`} path={to} depth={depth + 1} of={one} shared={shared} />,
         ];
       })}
     </>
@@ -216,36 +216,88 @@ interface OneProps {
   readonly one: Descriptor;
   /** The name of the row; its key and value when left out. */
   readonly text?: string;
-  readonly rates: RatesOf;
   readonly shared: Shared;
 }
 
-function One({ path, depth, one, text = one.value === "" ? one.key : `${one.key}=${one.value}`, rates, shared }: OneProps) {
+function One({ path, depth, one, text, shared }: OneProps) {
   const [domain, ...entries] = path;
+  // A descriptor of any value has many keys.
+  const any = entries.some(([, value]) => !value || value.includes("*")) && !one.share_threshold;
+  const words = text ?? `${one.key}=${one.value || "*"}`;
+  const shown = <><Name text={words} max={120} mono />{one.cut ? <span class="dim"> (cut)</span> : null}</>;
   const name = (
     <>
-      <Name text={text} max={120} />
-      {one.cut ? <span class="dim"> (cut)</span> : null}
-      {one.value === "" ? <span class="dim" title="values without a descriptor of their own"> any value</span> : null}
+      {one.limit && !one.cut ? <a href={limitHref(domain, entries)}>{shown}</a> : shown}
       {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}
     </>
   );
   const cells = (
     <>
-      {one.limit ? <LimitCells limit={one.limit} rates={rates(one.limit.rule)} /> : <NoLimit below={one.limits_below} />}
+      {one.limit ? <LimitCells limit={one.limit} any={any} /> : <NoLimit below={one.limits_below} />}
       <td class="lo mono"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
-      <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={text} /> : null}</td>
+      <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={words} /> : null}</td>
     </>
   );
-  return <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={text} cells={cells} />;
+  return (
+    <>
+      <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={words} cells={cells} />
+      {one.limit?.overrides?.map((override) => (
+        <tr key={JSON.stringify([override.effect, override.rule, override.entries])} class="why">
+          <td colSpan={8}>
+            <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
+              <span class="twist" />
+              <span>{any && override.entries ? <><Name text={entriesText(override.entries)} max={80} mono />: </> : null}<OverrideLine one={override} /> <Resume one={override} /></span>
+            </div>
+          </td>
+          <td class="lo" />
+          <td />
+        </tr>
+      ))}
+    </>
+  );
 }
 
-function Buttons({ domain, entries, rule, of }: { domain: string; entries: Pairs; rule: string; of: string }) {
-  const label = cut(plain(of), 100);
+/** The limits that came with the configuration and that a chip is about. */
+export function Chosen({ pages, state }: { pages: Pages; state: string }) {
+  const found = knownLimits(pages.level).filter(({ limit }) => isIn(state, limit));
   return (
-    <span class="row-buttons">
-      <button class="small" aria-label={`Test a request of ${label}`} onClick={() => check(domain, entries)}>Test</button>
-      {mayAct() ? <button class="small" aria-label={`Pause or scale ${label}`} onClick={() => pause(domain, entries, rule)}>Pause…</button> : null}
-    </span>
+    <Frame label="Chosen of the configuration">
+      {found.map(({ domain, entries, one }) => {
+        const path: TreePath = [domain, ...entries];
+        return <One key={JSON.stringify(path)} path={path} depth={1} one={{ ...one, children: 0 }} text={`${domain} ${entriesText(entries)}`} shared={NOTHING} />;
+      })}
+      <Empty of={found} pages={pages} text="No limit is so now" />
+    </Frame>
+  );
+}
+
+interface ButtonsProps {
+  readonly domain: string;
+  readonly entries: Pairs;
+  readonly rule: string;
+  readonly of: string;
+}
+
+function Buttons(props: ButtonsProps) {
+  return <button class="small bare square" aria-haspopup="dialog" data-menu aria-label={`Actions of ${cut(plain(props.of), 100)}`} onClick={() => show(cut(plain(props.of), 100), <Menu {...props} />)}><Icon name="more" /></button>;
+}
+
+function Menu({ domain, entries, rule }: ButtonsProps) {
+  const act = (what: () => void) => (): void => {
+    closeDialog();
+    what();
+  };
+  const subject = isKey(entries) ? { domain, entries } : { rule };
+  return (
+    <>
+      <ul class="menu">
+        {mayAct() ? <li><button type="button" onClick={act(() => void override("pause", domain, entries, rule))}><Icon name="bars" />Pause…</button></li> : null}
+        {mayAct() ? <li><button type="button" onClick={act(() => void override("scale", domain, entries, rule))}><Icon name="scale" />Scale…</button></li> : null}
+        <li><button type="button" onClick={act(() => check(domain, entries))}><Icon name="help" />Test a request</button></li>
+        <li><a href={limitHref(domain, entries)}><Icon name="limits" />Open the limit</a></li>
+        {"clipboard" in navigator ? <li><button type="button" onClick={act(() => void navigator.clipboard.writeText(pairsText(entries)))}><Icon name="queues" />Copy the key</button></li> : null}
+      </ul>
+      {mayAct() ? <><p>Pause, as a command</p><pre class="curl" tabIndex={0} role="region" aria-label="curl line">{curl({ method: "PUT", path: "v1/limits/overrides", body: { ...subject, pause: true, for: "10m" } })}</pre></> : null}
+    </>
   );
 }
