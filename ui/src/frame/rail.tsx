@@ -8,7 +8,7 @@ import { href } from "../router";
 import { nextTheme, theme } from "../theme";
 import { showHelp } from "./keys";
 import { FIRST, GROUPS, MORE, type PageEntry } from "./pages";
-import { failures, health, load, running } from "./server";
+import { failures, health, load, running, status } from "./server";
 
 const few = (count: number): string => (count > 999 ? "999+" : String(count));
 
@@ -27,11 +27,14 @@ function PageLink({ page, at }: { page: PageEntry; at: string }) {
   );
 }
 
+/** Without workflows, the pages of jobs have nothing to show. */
+const shownGroups = () => (status.value?.workflows.enabled === false ? GROUPS.filter(([title]) => title !== "Jobs") : GROUPS);
+
 export function Rail({ at }: { at: string }) {
   return (
     <nav class="rail" aria-label="Pages">
       <a class="brand" href={href(["overview"])} aria-label="Tidegate"><img src="assets/icon.svg" alt="" /><span>Tidegate</span></a>
-      {GROUPS.map(([title, pages]) => (
+      {shownGroups().map(([title, pages]) => (
         <div key={title}>
           {title ? <h2>{title}</h2> : null}
           <ul>{pages.map((page) => <li key={page.name}><PageLink page={page} at={at} /></li>)}</ul>
@@ -55,8 +58,8 @@ function Foot() {
           <span class={well === "Healthy" ? "ok" : well === "Unknown" ? "faint" : "bad"}><Icon name={well === "Healthy" ? "check" : well === "Unknown" ? "ring" : "warning"} small /></span>
           <span class="t">{well}</span>
         </span>
-        <button class="bare square small" onClick={nextTheme} aria-label={`Theme: ${THEMES[theme.value]}`} title={`Theme: ${THEMES[theme.value]}`}><Icon name={theme.value} /></button>
-        <button class="bare square small" onClick={showHelp} aria-label="Keyboard shortcuts" title="Keyboard shortcuts"><Icon name="help" /></button>
+        <button class="bare square small" onClick={nextTheme} title={`Theme: ${THEMES[theme.value]}`}><Icon name={theme.value} /></button>
+        <button class="bare square small" onClick={showHelp} title="Keyboard shortcuts"><Icon name="help" /></button>
       </div>
       <div class="t" title={who?.version ?? undefined}>{who?.version?.split("+")[0]}{began ? ` · up ${span(Math.max(now.value - Date.parse(began), 0)).replace(/ \d\ds$/, "")}` : ""} · <a href="assets/licenses.txt">Licenses</a></div>
       <Account />
@@ -85,7 +88,7 @@ function Account() {
   return (
     <div class="row">
       <span class="t cut" title={who.name ?? undefined}>{who.name}, {may ?? who.role}</span>
-      <button class="bare square small push" onClick={() => void signOut()} aria-label="Sign out" title="Sign out"><Icon name="leave" /></button>
+      <button class="bare square small push" onClick={() => void signOut()} title="Sign out"><Icon name="leave" /></button>
     </div>
   );
 }

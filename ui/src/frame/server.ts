@@ -21,6 +21,8 @@ export interface Status {
   readonly state?: string;
   readonly drains_until?: string | null;
   readonly workflows: {
+    /** False where the server shows limits only. */
+    readonly enabled?: boolean;
     readonly ready: boolean;
     readonly open: boolean;
     readonly reason: string | null;

@@ -27,7 +27,6 @@ const PATHS = {
   scale: "M3 13V9M8 13V6M13 13V3",
   more: "M3.5 8h.1M8 8h.1M12.5 8h.1",
   skip: "M3 4l4 4-4 4M8.5 4l4 4-4 4",
-  more: "M3.5 8h.1M8 8h.1M12.5 8h.1",
   copy: "M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3",
   up: "M3.5 10 8 5.5 12.5 10",
   down: "M3.5 6 8 10.5 12.5 6",

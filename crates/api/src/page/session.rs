@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::http::auth::{self, TOKEN_COOKIE};
+use crate::http::auth::{self, Scope, TOKEN_COOKIE};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
@@ -84,6 +84,8 @@ fn session(request: &RequestContext<'_>, found: Option<(Role, Arc<str>)>) -> Ses
     let sign_in = request.api.access.tokens.is_some();
     let role = if sign_in {
         found.as_ref().map(|(role, _)| *role)
+    } else if request.api.access.scope == Scope::LimitsReadOnly {
+        Some(Role::Read)
     } else {
         Some(Role::Admin)
     };

@@ -17,7 +17,7 @@ import { check, isKey, pairsText, type Pairs } from "./subject";
 
 const COLUMNS = 10;
 /** Levels of indent: a wider one would leave no room for names. */
-const MAX_INDENT = 12;
+const MAX_INDENT = 8;
 
 /** Rows that the user opened or closed, by their path from the domain. They stay so when the page is left. */
 const toggled = signal<ReadonlyMap<string, boolean>>(new Map());
