@@ -71,7 +71,7 @@ test("the demo is alive: from the overview to a job's log, and to a limit that r
     const running = page.locator("tbody tr", { has: page.locator(".pill.running") }).filter({ hasText: "report" }).first();
     await running.locator("a").first().click();
     await page.locator("canvas").waitFor();
-    await page.locator("h1 .pill.running").waitFor();
+    await page.locator(".head .pill.running").waitFor();
     const job = page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator(".pill.running, .pill.succeeded") }).first();
     const name = (await job.locator("th a").first().innerText()).trim();
     await job.locator("th a").first().click();
