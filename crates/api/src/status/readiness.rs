@@ -291,11 +291,7 @@ pub(crate) async fn readyz(request: &RequestContext<'_>) -> HandlerResult {
 pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
     let api = request.api;
     let ready = unready_cause(api).await.is_none();
-    let limits = if (api.hooks.serving)() {
-        (api.hooks.counter_store_health)()
-    } else {
-        Availability::Down
-    };
+    let limits = limit_availability(api);
     let workflows = workflow_readiness(api, ready).await;
     let loads = (api.hooks.loads)();
     let drains_until = (api.hooks.drains_until)();
@@ -314,6 +310,14 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
         store: Stores::new(&api.hooks.stores),
         refused_configuration: RefusedConfiguration::from_loads(&loads),
     }))
+}
+
+fn limit_availability(api: &AppState) -> Availability {
+    if (api.hooks.serving)() {
+        (api.hooks.counter_store_health)()
+    } else {
+        Availability::Down
+    }
 }
 
 async fn workflow_readiness(api: &AppState, ready: bool) -> WorkflowReadiness {

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::acquire::request::{AcquireRequest, Units};
 use super::decision;
 use super::{
-    AppliedLimit, AppliedLimits, Code, Count, Counts, Error, LimitDelta, Limiter, OverLimitKeys,
-    Response,
+    AppliedLimit, AppliedLimits, Code, Count, CountedLimit, Counts, Error, LimitDelta, Limiter,
+    OverLimitKeys, Response,
 };
 use crate::model::{Request, Timestamp, Unit};
 use crate::overrides::Reach;
@@ -88,26 +88,26 @@ impl Limiter {
             .map(|counted| self.charge(counted, applied.key(counted)))
             .collect();
         let mut used = self.store.read(&charges, deadline).await?.into_iter();
-        let usage = |limit: &AppliedLimit<'_>| {
-            let AppliedLimit::Counted(counted) = limit else {
-                return None;
-            };
-            Some(Usage {
-                name: counted
-                    .limit
-                    .map(|limit| limit.name.clone())
-                    .unwrap_or_default(),
-                requests_per_unit: counted.requests_per_unit,
-                unit: counted.window.unit,
-                used: used.next().unwrap_or_default(),
-                near_limit: decision::near_limit(
-                    counted.requests_per_unit.into(),
-                    self.state.options.near_limit_ratio,
-                ),
-                ends_at: Timestamp(counted.window.end().0 * 1_000_000),
-            })
+        let usage = |limit: &AppliedLimit<'_>| match limit {
+            AppliedLimit::Counted(counted) => {
+                Some(self.usage_of(counted, used.next().unwrap_or_default()))
+            }
+            _ => None,
         };
         Ok(applied.limits.iter().map(usage).collect())
+    }
+
+    fn usage_of(&self, counted: &CountedLimit<'_>, used: u64) -> Usage {
+        let near_limit_ratio = self.state.options.near_limit_ratio;
+        let name = counted.limit.map(|limit| limit.name.clone());
+        Usage {
+            name: name.unwrap_or_default(),
+            requests_per_unit: counted.requests_per_unit,
+            unit: counted.window.unit,
+            used,
+            near_limit: decision::near_limit(counted.requests_per_unit.into(), near_limit_ratio),
+            ends_at: Timestamp(counted.window.end().0 * 1_000_000),
+        }
     }
 
     /// Returns the callers that must wait after a job with these limits was throttled: for each

@@ -59,6 +59,11 @@ impl TopKeys {
             self.keys.push(new);
             return self.keys.last_mut().expect("it was just added");
         }
+        self.replace_fewest(hash, new)
+    }
+
+    /// Replaces the key with the fewest hits. The new one may have had as many before.
+    fn replace_fewest(&mut self, hash: u64, new: TopKey) -> &mut TopKey {
         let fewest = (0..MAX_SKETCH_ITEMS)
             .min_by_key(|slot| self.keys[*slot].hits)
             .expect("there are places");
