@@ -11,6 +11,11 @@ export interface Polled<T> {
   readonly again: () => void;
 }
 
+/** Whether the server shows limits only: what is about jobs is not read. */
+export const limitsOnly = signal(false);
+/** Paths about workflows, workers, queues, failures and jobs that wait. */
+const JOBS = /^v1\/(wo|q|f|limits\?)/;
+
 /** When the latest call that failed is made again. */
 export const retryAt = signal(0);
 
@@ -27,7 +32,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
   const reader = useRef(parse);
   reader.current = parse;
   useEffect(() => {
-    if (path === null) return;
+    if (path === null || (limitsOnly.value && JOBS.test(path))) return;
     const ended = new AbortController();
     let timer = 0;
     let busy = false;
@@ -74,7 +79,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       document.removeEventListener("visibilitychange", seen);
       removeEventListener("retry", seen);
     };
-  }, [path, every]);
+  }, [path, every, limitsOnly.value]);
   const own = got.path === path;
   return { data: own ? got.data : null, error: own ? got.error : null, again: () => kick.current() };
 }

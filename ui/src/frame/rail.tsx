@@ -8,7 +8,8 @@ import { href } from "../router";
 import { nextTheme, theme } from "../theme";
 import { showHelp } from "./keys";
 import { FIRST, GROUPS, MORE, type PageEntry } from "./pages";
-import { failures, health, load, running, status } from "./server";
+import { limitsOnly } from "../poll";
+import { failures, health, load, running } from "./server";
 
 const few = (count: number): string => (count > 999 ? "999+" : String(count));
 
@@ -28,7 +29,7 @@ function PageLink({ page, at }: { page: PageEntry; at: string }) {
 }
 
 /** Without workflows, the pages of jobs have nothing to show. */
-const shownGroups = () => (status.value?.workflows.enabled === false ? GROUPS.filter(([title]) => title !== "Jobs") : GROUPS);
+const shownGroups = () => (limitsOnly.value ? GROUPS.filter(([title]) => title !== "Jobs") : GROUPS);
 
 export function Rail({ at }: { at: string }) {
   return (

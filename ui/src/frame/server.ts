@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { unreachable, withQuery } from "../api";
 import type { Load } from "../pages/limits/model";
-import { usePoll } from "../poll";
+import { limitsOnly, usePoll } from "../poll";
 import { rangeMs } from "./range";
 
 export interface Server {
@@ -66,7 +66,10 @@ export function useServer(): void {
   const from = new Date(Math.floor((Date.now() - rangeMs()) / 60_000) * 60_000).toISOString();
   const failed = usePoll<Counts>(withQuery("v1/workflows:count", { status: "failed", created_after: from }), 5000).data;
   useEffect(() => {
-    if (latest) status.value = latest;
+    if (latest) {
+      status.value = latest;
+      limitsOnly.value = latest.workflows.enabled === false;
+    }
     if (configuration) load.value = configuration;
     if (runs) running.value = runs.by_status["running"] ?? 0;
     if (failed) failures.value = failed.by_status["failed"] ?? 0;

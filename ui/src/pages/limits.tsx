@@ -2,7 +2,7 @@
 import { mayAct } from "../api";
 import { TopBar } from "../frame/top";
 import { Icon } from "../parts/icon";
-import { usePoll } from "../poll";
+import { limitsOnly, usePoll } from "../poll";
 import { place } from "../router";
 import { Check } from "./limits/check";
 import { Configuration } from "./limits/configuration";
@@ -32,7 +32,7 @@ function AllLimits() {
       </> : null} />
       <Overrides known={known} />
       <div class="grid half">
-        <Waiting known={known} />
+        {limitsOnly.value ? null : <Waiting known={known} />}
         <Check known={known} />
         <BusiestKeys top={top} limits={known} max={25} wide />
         <RefusedKeys top={top} limits={known} max={25} />

@@ -11,7 +11,7 @@ import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
 import { Ago, now as clock } from "../parts/time";
-import { usePoll } from "../poll";
+import { limitsOnly, usePoll } from "../poll";
 import { href } from "../router";
 import { knownLimits } from "./limits/known";
 import type { Level } from "./limits/model";
@@ -90,9 +90,11 @@ function Now({ now, series }: { now: Moment | null; series: Overview["series"] }
       <Stat label="Allowed" to={["limits"]} value={short(now?.values["decisions_ok"])} unit="/s" fact={`of ${short(all)} decisions /s`} past={past("decisions_ok")} />
       <Stat label="Refused" to={["limits"]} value={short(now?.values["decisions_over_limit"])} unit="/s" fact={`${((100 * value("decisions_over_limit")) / Math.max(all, 1e-9)).toFixed(1)}% of decisions`} past={past("decisions_over_limit")} kind="bad" />
       <Stat label="Decision latency, p99" to={["limits"]} value={short(now?.values["decision_p99_ms"])} unit="ms" fact={`p50 ${short(now?.values["decision_p50_ms"])} ms`} past={past("decision_p99_ms")} kind="hold" />
+      {limitsOnly.value ? null : <>
       <Stat label="Jobs finished" to={["queues"]} value={now ? short(value("jobs_succeeded") + value("jobs_failed")) : "–"} unit="/s" fact={`${jobs("running")} running, ${jobs("ready")} queued`} past={past("jobs_succeeded")} />
       <Stat label="Workflows running" to={["workflows"]} status="running" value={workflows("running")} fact={`${workflows("paused")} paused, ${workflows("succeeded")} done`} past={past("workflows_running")} />
       <Stat label="Workflows failed" to={["failures"]} value={workflows("failed")} bad={failed > 0} fact={failed > 0 ? "See the errors" : counted ? "None" : "Not counted yet"} past={past("workflows_failed")} kind="bad" />
+      </>}
     </section>
   );
 }

@@ -56,7 +56,7 @@ function Turn({ row: { name, paused }, done }: { row: Queue; done: () => void })
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/queues", [name], verb) });
   const verb: Verb = paused
     ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause"), done }
-    : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused: no job of it starts. Jobs that run go on.`, undo: call(":resume"), done };
+    : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused. Running jobs finish.`, undo: call(":resume"), done };
   return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
 }
 

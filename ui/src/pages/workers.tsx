@@ -59,6 +59,6 @@ function Turn({ row: { name, draining_since }, done }: { row: Worker; done: () =
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/workers", [name], verb) });
   const verb: Verb = draining_since
     ? { label: "Undrain", icon: "play", call: call(":undrain"), toast: `Worker ${name} gets jobs again.`, undo: call(":drain"), done }
-    : { label: "Drain", icon: "bars", call: call(":drain"), toast: `Worker ${name} gets no more jobs. It may finish what it has.`, undo: call(":undrain"), done };
+    : { label: "Drain", icon: "bars", call: call(":drain"), toast: `Worker ${name} gets no more jobs.`, undo: call(":undrain"), done };
   return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
 }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::events::{self, EventSink, StreamSlots};
+use crate::http::auth;
 use crate::http::json::Id;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
@@ -49,6 +50,12 @@ enum WatchTarget {
 
 pub(crate) async fn live(request: &RequestContext<'_>) -> HandlerResult {
     let targets = parse_targets(request.query)?;
+    let is_workflow = |target: &WatchTarget| matches!(target, WatchTarget::Workflow(..));
+    if targets.iter().any(is_workflow) {
+        auth::check_workflows(&request.api.access)?;
+        let drain = &request.api.hooks.drain;
+        request.api.store_gate.wait_until_open(drain).await?;
+    }
     let slots = events::reserve_streams(request, targets.len())?;
     let (chunks, receiver) = mpsc::channel(MAX_QUEUED_CHUNKS);
     let sink = EventSink::new(chunks);

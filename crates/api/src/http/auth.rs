@@ -12,6 +12,9 @@ use super::tokens::{Role, Tokens};
 
 /// Cookie in which a browser keeps its token.
 pub(crate) const TOKEN_COOKIE: &str = "tidegate";
+/// The reason for refusals of a server without workflows.
+const LIMITS_ONLY: &str =
+    "this server shows limits only (TIDEGATE_STORE_URL=off, the default of `ratelimit`)";
 /// Header that marks a request of this server's own page. Pages of other sites cannot send it.
 const PAGE_HEADER: &str = "tidegate-page";
 
@@ -50,7 +53,7 @@ pub(crate) fn check(
         return Ok(None);
     };
     if access.scope == Scope::LimitsReadOnly {
-        check_limits_only(route, needed)?;
+        check_limits_only(access, route, needed)?;
     }
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else {
@@ -70,19 +73,29 @@ pub(crate) fn check(
 }
 
 /// Refuses calls about workflows and calls that change something.
-fn check_limits_only(route: &Route, needed: Role) -> Result<(), Problem> {
-    let off = "this server shows limits only (TIDEGATE_STORE_URL=off)";
+fn check_limits_only(access: &Access, route: &Route, needed: Role) -> Result<(), Problem> {
     if route.needs == StoreRequirement::Engine {
-        return Err(Problem::new(
-            Code::NotFound,
-            format!("{off}: it has no workflows"),
-        ));
+        check_workflows(access)?;
     }
     if needed > Role::Read {
-        let detail = format!("{off}, and changes none of them");
+        let detail = format!("{LIMITS_ONLY}, and changes none of them");
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())
+}
+
+/// Refuses a call about workflows where there are none.
+///
+/// # Errors
+/// The server shows limits only.
+pub(crate) fn check_workflows(access: &Access) -> Result<(), Problem> {
+    match access.scope {
+        Scope::Full => Ok(()),
+        Scope::LimitsReadOnly => {
+            let detail = format!("{LIMITS_ONLY}: it has no workflows");
+            Err(Problem::new(Code::NotFound, detail))
+        }
+    }
 }
 
 fn forbidden(name: &str, role: Role, needed: Role) -> Problem {

@@ -14,7 +14,7 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKeys))]
 pub(crate) struct TopKeysShown<'a> {
-    /// When the counting of `hits` began: one to two minutes ago.
+    /// When the counting of `hits` began: one to two minutes ago, or when the server started.
     since: Rfc3339,
     /// How long ago that was.
     window_ms: u64,
@@ -75,7 +75,9 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let sketch = limits.limiter.sketch(now);
     let configuration = limits.limiter.configuration();
     let mut lookup = configuration.as_deref().map(Configuration::lookup);
-    let window_ms = now.0.saturating_sub(sketch.since.0) / 1_000;
+    // A server that has just started has counted for a shorter time.
+    let since = sketch.since.max((request.api.hooks.loads)().counting_since);
+    let window_ms = now.0.saturating_sub(since.0) / 1_000;
     let rate = |hits: u64| (hits as f64 * 1e6 / window_ms.max(1) as f64).round() / 1e3;
     let keys = sketch.top.iter().map(|key| {
         let lookup = lookup.as_mut().filter(|_| !key.is_cut);
@@ -96,7 +98,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         entries: pairs(&refusal.entries),
     });
     Ok(json::ok(&TopKeysShown {
-        since: sketch.since.into(),
+        since: since.into(),
         window_ms,
         keys: keys.collect(),
         refusals: refusals.collect(),

@@ -291,7 +291,7 @@ routes! {
     /// that follow it. About a workflow they are those of `watchWorkflow`, about the overview there
     /// is an `overview` with an OverviewEvent each second.
     WatchAll: GET "/v1/live" () -> Text("text/event-stream"),
-        READ, Engine, [WATCH], [] => live::live;
+        READ, Other, [WATCH], [] => live::live;
     /// Show who asks, and what they may do.
     ShowSession: GET "/v1/session" () -> Json("Session"),
         OPEN, Nothing, [], [Forbidden] => session::show;

@@ -297,7 +297,9 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
     let drains_until = (api.hooks.drains_until)();
     let state = match drains_until {
         Some(_) => ServerState::Draining,
-        None if limits == Availability::Up && workflows.works() => ServerState::Ok,
+        None if limits == Availability::Up && workflows.works() && loads.refused.is_none() => {
+            ServerState::Ok
+        }
         None => ServerState::Degraded,
     };
     Ok(json::ok(&ServerStatus {

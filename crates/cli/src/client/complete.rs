@@ -165,6 +165,14 @@ fn names(items: Vec<NamedItem>) -> Vec<Word> {
     items.into_iter().map(word).collect()
 }
 
+/// Whether a shell takes the word as it is. A shell inserts what is offered without quotes, and names
+/// come from every caller that may create a workflow.
+fn is_plain(word: &str) -> bool {
+    let is_safe = |c: char| c.is_alphanumeric() || "._:/@%+=,-".contains(c);
+    // A word such as `--server=..` would be an option.
+    !word.starts_with(['-', '=']) && word.chars().all(is_safe)
+}
+
 /// A completer that offers the words of `read` which begin with the current one. Without an answer
 /// of the server in time it offers nothing.
 fn completer(
@@ -176,7 +184,11 @@ fn completer(
         };
         let words = query(async |remote| read(remote, current).await).unwrap_or_default();
         let mut texts = std::collections::HashSet::new();
-        let fits = |word: &Word| word.text.starts_with(current) && texts.insert(word.text.clone());
+        let fits = |word: &Word| {
+            word.text.starts_with(current)
+                && is_plain(&word.text)
+                && texts.insert(word.text.clone())
+        };
         let candidate = |word: Word| {
             let help = Some(printable(&word.help)).filter(|help| !help.is_empty());
             CompletionCandidate::new(OsString::from(printable(&word.text)))
@@ -197,4 +209,40 @@ fn query<T>(read: impl AsyncFnOnce(&ApiClient) -> CommandResult<T>) -> Option<T>
     // A look-up of a name may still run in a thread, and is not waited for.
     runtime.shutdown_background();
     answer.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_a_shell_would_run_or_expand_are_not_offered() {
+        for word in [
+            "report",
+            "01M7Z85C8H08",
+            "name:a-b",
+            "shop.route_/search",
+            "é",
+        ] {
+            assert!(is_plain(word), "{word}");
+        }
+        for word in [
+            "$(touch x)",
+            "`x`",
+            "*",
+            "a b",
+            "a;b",
+            "a\nb",
+            "~x",
+            "a|b",
+            "a'b",
+            "{a,b}",
+            "!x",
+            "a>b",
+            "--server=x",
+            "=x",
+        ] {
+            assert!(!is_plain(word), "{word}");
+        }
+    }
 }

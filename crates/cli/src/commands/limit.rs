@@ -28,7 +28,7 @@ pub struct LimitCommand {
 
 #[derive(Debug, Subcommand)]
 enum LimitVerb {
-    /// Show the limits as a tree, with their hits and who paused them
+    /// Show the limits as a tree, with their use and who paused them
     List(LimitListArgs),
     /// List jobs that wait for a limit: what is used of it, and when there is room
     Waiting(LimitWaitingArgs),

@@ -12,6 +12,9 @@ use crate::output::{Screen, facts};
 
 #[derive(Debug, Deserialize)]
 struct ServerStatus {
+    /// `ok`, `degraded` or `draining`. Older servers do not send it.
+    state: Option<String>,
+    drains_until: Option<Moment>,
     /// `yes`, `partly` or `no`.
     limits: String,
     workflows: WorkflowStatus,
@@ -89,6 +92,12 @@ pub(crate) async fn show(remote: &ApiClient, screen: &Screen) -> CommandResult {
         let now = Moment::now();
         let mut lines = vec![
             ("server", Some(server)),
+            (
+                "draining",
+                status
+                    .drains_until
+                    .map(|at| format!("stops {}", at.relative(now))),
+            ),
             ("limits", Some(configuration.load.text(&status.limits, now))),
         ];
         lines.extend(configuration.load.mistakes(now));
@@ -107,7 +116,9 @@ impl ServerStatus {
     fn word(&self, load: &Load) -> &'static str {
         let works = |word: &str| word == "yes";
         let workflows = &self.workflows;
-        if self.limits == "no" || !workflows.ready {
+        if self.state.as_deref() == Some("draining") {
+            "draining"
+        } else if self.limits == "no" || !workflows.ready {
             "not serving"
         } else if works(&self.limits)
             && works(&workflows.reads)
@@ -145,8 +156,12 @@ impl Load {
         let Some(refused) = &self.refused else {
             return Vec::new();
         };
+        let in_force = match self.loaded_at {
+            Some(_) => "the limits before it stay in force",
+            None => "no limits are in force",
+        };
         let head = format!(
-            "{}, a new configuration; the limits before it stay in force",
+            "{}, a new configuration; {in_force}",
             refused.at.relative(now)
         );
         let mistakes = refused

@@ -87,12 +87,7 @@ impl<'c> LimitLookup<'c> {
 fn explain_unknown(level: &Level, Entry { key, value }: &Entry) -> String {
     let shown = start(key);
     let of_key = |node: &&Node| node.key() == key;
-    if level
-        .nodes()
-        .iter()
-        .take(MAX_CANDIDATES)
-        .any(|node| of_key(&node))
-    {
+    if level.nodes().iter().any(|node| of_key(&node)) {
         let values = level.nodes().iter().filter(of_key).map(Node::value);
         let similar = nearest(value, values.take(MAX_CANDIDATES));
         let value = start(value);

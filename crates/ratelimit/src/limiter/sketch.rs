@@ -80,6 +80,8 @@ pub struct KeyMinute {
     pub start: Timestamp,
     /// Keys with hits or refusals, at most 128 for each core, in no order.
     pub keys: Vec<TopKey>,
+    /// Whether no core had more keys than it keeps.
+    pub is_complete: bool,
 }
 
 impl TopKey {
@@ -376,13 +378,15 @@ pub(crate) fn key_minutes<'c>(
     now: Timestamp,
 ) -> [KeyMinute; 2] {
     let mut minutes: [HashMap<u64, TopKey>; 2] = Default::default();
+    let mut is_complete = [true; 2];
     for core in cores {
         let mut activity = core.lock();
         activity.current_at(now);
-        for (sums, part) in minutes
-            .iter_mut()
-            .zip([&activity.previous, &activity.current])
-        {
+        let parts = [&activity.previous, &activity.current];
+        for (is_complete, part) in is_complete.iter_mut().zip(parts) {
+            *is_complete &= !part.has_evicted();
+        }
+        for (sums, part) in minutes.iter_mut().zip(parts) {
             for (hash, key) in part.iter() {
                 match sums.entry(hash) {
                     MapEntry::Vacant(sum) => {
@@ -396,11 +400,15 @@ pub(crate) fn key_minutes<'c>(
     let minute = now.0 / MINUTE_MICROS;
     let starts = [minute.saturating_sub(1), minute];
     let [previous, current] = minutes.map(|sums| sums.into_values().collect());
-    let of = |start: u64, keys| KeyMinute {
+    let of = |start: u64, keys, is_complete| KeyMinute {
         start: Timestamp(start * MINUTE_MICROS),
         keys,
+        is_complete,
     };
-    [of(starts[0], previous), of(starts[1], current)]
+    [
+        of(starts[0], previous, is_complete[0]),
+        of(starts[1], current, is_complete[1]),
+    ]
 }
 
 /// Returns the requested hits of a descriptor. A refund requests none.

@@ -143,7 +143,7 @@ impl Started {
             let base = self.api_encryption.path_prefix(api);
             writeln!(
                 f,
-                "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)"
+                "  API            {api}  {base}/v1 (described by /v1/openapi.json)"
             )?;
         }
         Ok(())

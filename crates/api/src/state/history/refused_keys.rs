@@ -109,6 +109,7 @@ impl RefusedKeys {
         for key in &minute.keys {
             keys.record(key, minute.start);
         }
+        keys.has_evicted |= !minute.is_complete;
     }
 
     /// Returns all keys that were refused in the steps up to the time `now`.
@@ -291,6 +292,7 @@ mod tests {
             last_at: refused_at,
         };
         KeyMinute {
+            is_complete: true,
             start: at(minute),
             keys: vec![TopKey {
                 domain: key.to_owned(),

@@ -218,11 +218,9 @@ impl<'a> Tree<'a> {
         let state = limit.state();
         let rate = limit.rate();
         self.add_row(&name, [&rate, &used, &hits, &refused, &state, &place]);
-        let mut notes: Vec<String> = limit
-            .overrides
-            .iter()
-            .map(|item| item.state(self.screen, self.now))
-            .collect();
+        let overrides = limit.overrides.iter();
+        let overrides = overrides.map(|item| item.state(self.screen, self.now));
+        let mut notes: Vec<String> = limit.busiest().into_iter().chain(overrides).collect();
         if descriptor.descriptors.is_empty() && descriptor.limits_below > 0 {
             notes.push(format!(
                 "{} below it",
@@ -258,23 +256,25 @@ impl ConfiguredLimit {
             self.shadow_mode.then_some("shadow mode"),
             is_full.then_some("full"),
         ];
-        let effects = self.overrides.iter().map(Override::word);
+        let effects = self.overrides.iter().filter_map(Override::word_of_limit);
         let words: Vec<&str> = words.into_iter().flatten().chain(effects).collect();
         words.join(", ")
     }
 
-    /// The hits of its busiest key, such as `47 of 60  user=ada, of 3 keys`. Refused hits count,
+    /// The hits of its busiest key, such as `47 of 60`. Refused hits count,
     /// too, but a limit is never more than full.
     fn used(&self) -> String {
         let Some(usage) = &self.usage else {
             return String::new();
         };
-        let used = usage.used.min(usage.of);
-        let key = match (usage.values, usage.entries.last()) {
-            (2.., Some((key, value))) => format!("  {key}={value}, of {} keys", usage.values),
-            _ => String::new(),
-        };
-        format!("{used} of {}{key}", usage.of)
+        format!("{} of {}", usage.used.min(usage.of), usage.of)
+    }
+
+    /// The key that has used most, if the limit has several.
+    fn busiest(&self) -> Option<String> {
+        let usage = self.usage.as_ref().filter(|usage| usage.values > 1)?;
+        let (key, value) = usage.entries.last()?;
+        Some(format!("busiest: {key}={value}, of {} keys", usage.values))
     }
 }
 

@@ -86,9 +86,9 @@ pub(super) struct Override {
 }
 
 impl Override {
-    /// The effect in one word, such as `paused`.
-    pub(super) fn word(&self) -> &str {
-        &self.effect
+    /// The effect in one word, such as `paused`, if it is of all keys of a limit.
+    pub(super) fn word_of_limit(&self) -> Option<&str> {
+        self.rule.as_ref().map(|_| self.effect.as_str())
     }
 
     /// The effect in words, such as `scaled by 0.5`.

@@ -45,7 +45,9 @@ struct Refusal {
 pub(super) async fn show(remote: &ApiClient, screen: &Screen) -> CommandResult {
     let text = remote.get("/v1/limits/top").await?;
     let top: TopAnswer = remote.parse(&text)?;
-    screen.object(&text, "top", || Ok(top.text(screen)))
+    let name = |key: &TopKey| format!("{}  {}", key.domain, entries_text(&key.entries));
+    let names: Vec<String> = top.keys.iter().map(name).collect();
+    screen.object(&text, &names.join("\n"), || Ok(top.text(screen)))
 }
 
 impl TopAnswer {

@@ -39,6 +39,11 @@ impl TopKeys {
         !self.has_evicted && !self.is_sampled()
     }
 
+    /// Whether a key was replaced by another one.
+    pub(super) fn has_evicted(&self) -> bool {
+        self.has_evicted
+    }
+
     /// Adds hits to a key, and returns it.
     pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) -> &mut TopKey {
         if let Some(slot) = self.position(hash) {
