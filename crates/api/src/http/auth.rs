@@ -52,9 +52,7 @@ pub(crate) fn check(
     let Some(needed) = route.role else {
         return Ok(None);
     };
-    if access.scope == Scope::LimitsReadOnly {
-        check_limits_only(access, route, needed)?;
-    }
+    check_scope(access, route, needed)?;
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else {
         return Ok(None);
@@ -72,12 +70,12 @@ pub(crate) fn check(
     }
 }
 
-/// Refuses calls about workflows and calls that change something.
-fn check_limits_only(access: &Access, route: &Route, needed: Role) -> Result<(), Problem> {
+/// Refuses calls that the server does not offer: without workflows, also those that change limits.
+fn check_scope(access: &Access, route: &Route, needed: Role) -> Result<(), Problem> {
     if route.needs == StoreRequirement::Engine {
         check_workflows(access)?;
     }
-    if needed > Role::Read {
+    if access.scope == Scope::LimitsReadOnly && needed > Role::Read {
         let detail = format!("{LIMITS_ONLY}, and changes none of them");
         return Err(Problem::new(Code::Forbidden, detail));
     }

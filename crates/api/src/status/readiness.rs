@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use serde::Serialize;
-use tidegate_workflow::{Engine, Member, Partition, StoreError, StoreFailure};
+use tidegate_workflow::{Engine, Member, Partition, StoreError, StoreFailure, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 #[cfg(test)]
@@ -18,6 +18,7 @@ use crate::http::auth::Scope;
 use crate::http::json;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{AppState, HandlerResult, RequestContext};
+use crate::state::config_status::Loads;
 use crate::state::probe_cache::Availability;
 use crate::state::store_gate::StoreState;
 
@@ -295,23 +296,31 @@ pub(crate) async fn status(request: &RequestContext<'_>) -> HandlerResult {
     let workflows = workflow_readiness(api, ready).await;
     let loads = (api.hooks.loads)();
     let drains_until = (api.hooks.drains_until)();
-    let state = match drains_until {
-        Some(_) => ServerState::Draining,
-        None if limits == Availability::Up && workflows.works() && loads.refused.is_none() => {
-            ServerState::Ok
-        }
-        None => ServerState::Degraded,
-    };
     Ok(json::ok(&ServerStatus {
+        state: state_in_a_word(limits, &workflows, &loads, drains_until),
         limits,
         workflows,
-        state,
         drains_until: drains_until.map(Rfc3339),
         version: api.hooks.version,
         started_at: loads.counting_since.into(),
         store: Stores::new(&api.hooks.stores),
         refused_configuration: RefusedConfiguration::from_loads(&loads),
     }))
+}
+
+fn state_in_a_word(
+    limits: Availability,
+    workflows: &WorkflowReadiness,
+    loads: &Loads,
+    drains_until: Option<Timestamp>,
+) -> ServerState {
+    if drains_until.is_some() {
+        ServerState::Draining
+    } else if limits == Availability::Up && workflows.works() && loads.refused.is_none() {
+        ServerState::Ok
+    } else {
+        ServerState::Degraded
+    }
 }
 
 fn limit_availability(api: &AppState) -> Availability {

@@ -10,7 +10,7 @@ use crate::state::config_status::Loads;
 use crate::state::server_hooks::StoreLocations;
 
 /// The state of the server in a word: `draining` when it is about to end, `degraded` when something
-/// of `limits` or `workflows` does not work, `ok` otherwise. A refused configuration does not count.
+/// of `limits` or `workflows` does not work or a configuration was refused, `ok` otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(ToSchema))]

@@ -6,12 +6,14 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use serde::Serialize;
 use tidegate_workflow::{
-    Filter, JobFailure, MissingPartitions, Order, Query as ListQuery, Status, Timestamp, WorkflowId,
+    Cursor, Engine, Filter, JobFailure, MissingPartitions, Order, Query as ListQuery, Status,
+    Timestamp, WorkflowId,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use crate::http::json::{self, Id};
+use crate::http::problem::Problem;
 use crate::http::query::Query;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
@@ -185,51 +187,74 @@ impl Failed<'_> {
     }
 }
 
+/// Failed workflows that were looked at, those that were created last.
+struct FailureScan {
+    groups: FailureGroups,
+    workflows: usize,
+    /// Number of workflows whose failure was not read.
+    unread: usize,
+    missing: MissingPartitions,
+    cursor: Option<Cursor>,
+}
+
+impl FailureScan {
+    /// Looks at the newest failed workflows, at most `MAX_WORKFLOWS`.
+    async fn read(engine: &Engine, groups: FailureGroups) -> Result<Self, Problem> {
+        let mut scan = Self {
+            groups,
+            workflows: 0,
+            unread: 0,
+            missing: MissingPartitions::default(),
+            cursor: None,
+        };
+        loop {
+            scan.read_page(engine).await?;
+            if scan.cursor.is_none() || scan.workflows >= MAX_WORKFLOWS {
+                return Ok(scan);
+            }
+        }
+    }
+
+    /// Looks at the next page.
+    async fn read_page(&mut self, engine: &Engine) -> Result<(), Problem> {
+        let filter = Filter {
+            statuses: vec![Status::Failed],
+            ..Filter::default()
+        };
+        let query = ListQuery {
+            filter,
+            order: Order::NewestFirst,
+            limit: PAGE_ITEMS,
+            after: self.cursor.take(),
+        };
+        let page = engine.list(&query).await?;
+        let highlights = engine.highlights(&page).await?;
+        self.workflows += page.items.len();
+        for item in &page.items {
+            let found = highlights.get(&item.workflow);
+            match found.and_then(|highlights| highlights.failure.as_ref()) {
+                Some(failure) => self.groups.add(&Failed {
+                    workflow: item.workflow,
+                    name: &item.label.name,
+                    failure,
+                }),
+                None => self.unread += 1,
+            }
+        }
+        self.missing.0.extend(page.missing.0);
+        self.cursor = page.next;
+        Ok(())
+    }
+}
+
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let span = HistoryRange::from_query(&mut query)?.span();
     query.finish()?;
     let until = request.now();
-    let engine = request.engine();
-    let filter = Filter {
-        statuses: vec![Status::Failed],
-        ..Filter::default()
-    };
-    let mut groups = FailureGroups::new(until, span);
-    let mut workflows = 0;
-    let mut unread = 0;
-    let mut missing = MissingPartitions::default();
-    let mut cursor = None;
-    loop {
-        let page = engine
-            .list(&ListQuery {
-                filter: filter.clone(),
-                order: Order::NewestFirst,
-                limit: PAGE_ITEMS,
-                after: cursor,
-            })
-            .await?;
-        let highlights = engine.highlights(&page).await?;
-        workflows += page.items.len();
-        for item in &page.items {
-            let found = highlights.get(&item.workflow);
-            match found.and_then(|highlights| highlights.failure.as_ref()) {
-                Some(failure) => groups.add(&Failed {
-                    workflow: item.workflow,
-                    name: &item.label.name,
-                    failure,
-                }),
-                None => unread += 1,
-            }
-        }
-        missing.0.extend(page.missing.0);
-        cursor = page.next;
-        if cursor.is_none() || workflows >= MAX_WORKFLOWS {
-            break;
-        }
-    }
-    let step_ms = u64::try_from(groups.step.as_millis()).unwrap_or(u64::MAX);
-    let mut items = groups.into_sorted();
+    let scan = FailureScan::read(request.engine(), FailureGroups::new(until, span)).await?;
+    let step_ms = u64::try_from(scan.groups.step.as_millis()).unwrap_or(u64::MAX);
+    let mut items = scan.groups.into_sorted();
     let groups = items.len();
     items.truncate(MAX_GROUPS);
     Ok(json::ok(&Failures {
@@ -237,10 +262,10 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         until: Rfc3339(until),
         items,
         groups,
-        workflows,
-        more: cursor.is_some(),
-        unread,
-        incomplete: Incomplete::from_missing(&missing),
+        workflows: scan.workflows,
+        more: scan.cursor.is_some(),
+        unread: scan.unread,
+        incomplete: Incomplete::from_missing(&scan.missing),
     }))
 }
 

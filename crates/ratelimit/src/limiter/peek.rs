@@ -77,16 +77,14 @@ impl Limiter {
     ) -> Result<Vec<Option<Usage>>, Error> {
         let active = self.core.active().ok_or(Error::NoConfiguration)?;
         // Each limit is a separate request, so that none replaces another one.
-        let requests: Vec<AcquireRequest<'_>> = limits
+        let requests: Vec<_> = limits
             .chunks(1)
             .map(|limits| AcquireRequest { limits, times: 0 })
             .collect();
         let key_prefix = &self.state.options.key_prefix;
         let applied = AppliedLimits::for_jobs(&active, key_prefix, &requests, now);
-        let charges: Vec<Charge<'_>> = applied
-            .counted()
-            .map(|counted| self.charge(counted, applied.key(counted)))
-            .collect();
+        let charge = |counted| self.charge(counted, applied.key(counted));
+        let charges: Vec<_> = applied.counted().map(charge).collect();
         let mut used = self.store.read(&charges, deadline).await?.into_iter();
         let usage = |limit: &AppliedLimit<'_>| match limit {
             AppliedLimit::Counted(counted) => {
