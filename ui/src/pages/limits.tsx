@@ -35,7 +35,7 @@ function AllLimits() {
         {limitsOnly.value ? null : <Waiting known={known} />}
         <Check known={known} />
         <BusiestKeys top={top} limits={known} max={25} wide />
-        <RefusedKeys top={top} limits={known} max={25} />
+        <RefusedKeys limits={known} max={25} />
       </div>
     </>
   );

@@ -71,7 +71,7 @@ export function Overview() {
           <BusiestKeys top={top} limits={known} max={10 - Math.floor(1.6 * attentionRows.value)} />
         </div>
       </div>
-      <RefusedKeys top={top} limits={known} max={8} more={href(["limits"])} />
+      <RefusedKeys limits={known} max={8} more={href(["limits"])} />
       <Health />
     </>
   );

@@ -5,14 +5,14 @@ import { TopBar } from "../../frame/top";
 import { Icon } from "../../parts/icon";
 import { Loading, Table } from "../../parts/table";
 import { Name } from "../../parts/text";
-import { Ago, RelativeTime } from "../../parts/time";
+import { RelativeTime } from "../../parts/time";
 import { Problem } from "../../parts/toasts";
 import { Usage } from "../../parts/usage";
 import { usePoll } from "../../poll";
 import { href, place } from "../../router";
-import { rate, useTop, type Refusal, type TopKey } from "../overview/keys";
+import { rate, RefusedKeys, useTop, type TopKey } from "../overview/keys";
 import { LimitState, Rate, UsedNow } from "./cells";
-import { entriesText, limitHref, limitOf, type KnownLimit } from "./known";
+import { entriesText, limitHref, type KnownLimit } from "./known";
 import { perUnit, type Descriptor, type Level } from "./model";
 import { override } from "./override";
 import { OverrideList } from "./overrides";
@@ -73,7 +73,6 @@ function Found({ known }: { known: KnownLimit }) {
   const any = entries.some(([, value]) => !value || value.includes("*"));
   const top = useTop();
   const keys = top.data?.keys.filter((key) => key.rule === limit.rule) ?? null;
-  const refusals = top.data?.refusals.filter((refusal) => limitOf([known], refusal.domain, refusal.entries)) ?? null;
   const picked = place.value.query["key"] ?? null;
   const subject = picked ? pairs(picked) : entries;
   useEffect(() => {
@@ -97,13 +96,13 @@ function Found({ known }: { known: KnownLimit }) {
       </div>
       <div class="grid overview">
         <div class="stack">
-          <Keys known={known} keys={keys} refusals={refusals} picked={picked} />
+          <Keys known={known} keys={keys} picked={picked} />
           <Waiting known={[known]} rule={limit.rule} />
         </div>
         <div class="stack">
           <Definition known={known} />
           {limit.overrides?.length ? <section class="panel attention" aria-label="Paused and scaled"><header><h2>Paused and scaled</h2></header><OverrideList of={limit.overrides} known={[known]} /></section> : null}
-          <Latest refusals={refusals} known={known} />
+          <RefusedKeys limits={[known]} max={8} rule={limit.rule} />
           <Check known={[known]} />
         </div>
       </div>
@@ -114,7 +113,6 @@ function Found({ known }: { known: KnownLimit }) {
 interface KeysProps {
   readonly known: KnownLimit;
   readonly keys: readonly TopKey[] | null;
-  readonly refusals: readonly Refusal[] | null;
   /** The key of the address. */
   readonly picked: string | null;
 }
@@ -122,10 +120,9 @@ interface KeysProps {
 const valuesText = (known: KnownLimit, entries: Pairs): string =>
   entries.filter((_, at) => !known.entries[at]?.[1] || known.entries[at]?.[1]?.includes("*")).map(([, value]) => value).join(", ") || entriesText(entries);
 
-function Keys({ known, keys, refusals, picked }: KeysProps) {
+function Keys({ known, keys, picked }: KeysProps) {
   const { usage } = known.limit;
   const text = (one: { readonly entries: Pairs }): string => JSON.stringify(one.entries);
-  const refused = (key: TopKey): number => refusals?.filter((one) => text(one) === text(key)).length ?? 0;
   const used = (key: TopKey): boolean => JSON.stringify(usage?.entries) === text(key);
   return (
     <section class="panel" aria-label="Keys of the limit">
@@ -134,7 +131,6 @@ function Keys({ known, keys, refusals, picked }: KeysProps) {
         { head: "Value", names: true, kind: "wide", cell: (key) => <a class="key-link" href={limitHref(known.domain, known.entries, key.entries)}><Name text={valuesText(known, key.entries)} max={100} /></a> },
         { head: "Used now", cell: (key) => (usage && used(key) ? <Usage used={Math.min(usage.used, usage.of)} limit={usage.of} /> : null) },
         { head: "Hits/s", kind: "number", cell: (key) => rate(key.hits_per_second) },
-        { head: "Latest refusals", kind: "number", cell: (key) => <span class={refused(key) > 0 ? "bad" : "dim"}>{refused(key)}</span> },
       ]} />
     </section>
   );
@@ -153,20 +149,6 @@ function Definition({ known: { one, limit, domain, entries } }: { known: KnownLi
         <dt>Refused</dt><dd class={rates?.refused_per_second && !limit.shadow_mode ? "bad" : undefined}>{rates ? `${rate(rates.refused_per_second)} /s, ${Math.round(100 * rates.refused_share)}%` : "–"}</dd>
         <dt>Rule</dt><dd class="mono"><Name text={limit.rule} max={200} /></dd>
       </dl>
-    </section>
-  );
-}
-
-function Latest({ refusals, known }: { refusals: readonly Refusal[] | null; known: KnownLimit }) {
-  if (!refusals?.length) return null;
-  return (
-    <section class="panel" aria-label="Latest refusals">
-      <header><h2>Latest refusals</h2></header>
-      <Table label="Latest refusals table" rows={refusals.slice(0, 8)} rowKey={(one) => `${one.at} ${one.caller} ${JSON.stringify(one.entries)}`} columns={[
-        { head: "Value", names: true, kind: "wide", cell: (one) => <span class="mono"><Name text={valuesText(known, one.entries)} max={60} /></span> },
-        { head: "Source", cell: (one) => one.caller },
-        { head: "When", kind: "number", cell: (one) => <Ago at={one.at} /> },
-      ]} />
     </section>
   );
 }

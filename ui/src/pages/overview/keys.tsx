@@ -1,4 +1,7 @@
 // The busiest keys, and what was refused lately, of requests and of jobs. Each leads to its limit.
+import { withQuery } from "../../api";
+import { range } from "../../frame/range";
+import { Spark } from "../../parts/spark";
 import { Problem } from "../../parts/toasts";
 import { Table } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
@@ -18,17 +21,9 @@ export interface TopKey {
   readonly is_estimate: boolean;
 }
 
-export interface Refusal {
-  readonly at: string;
-  readonly caller: string;
-  readonly domain: string;
-  readonly entries: Pairs;
-}
-
 export interface TopKeys {
   readonly window_ms: number;
   readonly keys: readonly TopKey[];
-  readonly refusals: readonly Refusal[];
 }
 
 export const useTop = (): Polled<TopKeys> => usePoll<TopKeys>("v1/limits/top", 2000);
@@ -78,44 +73,39 @@ export function BusiestKeys({ top: { data, error }, limits, max, wide = false }:
 const Resets = ({ at }: { at: string | undefined }) => (at ? <span class="dim">{span(1000 * Math.max(Math.ceil((Date.parse(at) - now.value) / 1000), 0))}</span> : null);
 
 interface RefusedKey {
-  readonly key: string;
-  readonly latest: Refusal;
+  readonly domain: string;
+  readonly entries: Pairs;
+  readonly caller: string;
   readonly count: number;
+  /** Of its hits; null for jobs. */
+  readonly share: number | null;
+  readonly last_at: string;
+  readonly points: readonly number[];
 }
 
 interface RefusedRow extends RefusedKey {
   readonly limit: KnownLimit | null;
 }
 
-function byKey(refusals: readonly Refusal[]): RefusedKey[] {
-  const keys = new Map<string, RefusedKey>();
-  for (const one of refusals) {
-    const key = JSON.stringify([one.domain, one.entries]);
-    const known = keys.get(key);
-    keys.set(key, { key, latest: known?.latest ?? one, count: (known?.count ?? 0) + 1 });
-  }
-  return [...keys.values()].sort((one, other) => other.count - one.count);
-}
-
-export function RefusedKeys({ top: { data, error }, limits, max, more }: Props & { more?: string }) {
-  const rows: readonly RefusedRow[] | null = data ? byKey(data.refusals).slice(0, max).map((row) => ({ ...row, limit: limitOf(limits, row.latest.domain, row.latest.entries) })) : null;
+/** `rule`: only keys of this limit. */
+export function RefusedKeys({ limits, max, more, rule }: { limits: readonly KnownLimit[]; max: number; more?: string; rule?: string }) {
+  const { data, error } = usePoll<{ readonly items: readonly RefusedKey[] }>(withQuery("v1/limits/refusals", { range: range.value, rule }), 2000);
+  const rows: readonly RefusedRow[] | null = data?.items.slice(0, max).map((row) => ({ ...row, limit: limitOf(limits, row.domain, row.entries) })) ?? null;
   return (
     <section class="panel" aria-label="Refused">
-      <header><h2>Refused</h2><span class="note">latest {data?.refusals.length ?? ""}, by key</span>{more ? <a class="push small" href={more}>All limits</a> : null}</header>
+      <header><h2>Refused</h2><span class="note">last {range.value}, by key</span>{more ? <a class="push small" href={more}>All limits</a> : null}</header>
       <Problem error={error} />
-      <Table label="Refused table" failed={error !== null} rows={rows} rowKey={(row) => row.key} empty="Nothing was refused lately" columns={[
-        { head: "Key", names: true, ...(more ? {} : { kind: "wide" as const }), cell: (row) => <KeyLink domain={row.latest.domain} entries={row.latest.entries} limit={row.limit} /> },
-        { head: "Refused", kind: "number", cell: (row) => <b>{row.count}</b> },
-        { head: <span title="of the hits of its limit">% of hits</span>, kind: "number", cell: (row) => <Share limit={row.limit} /> },
-        ...(more ? [{ head: "Used now", cell: (row: RefusedRow) => <Used usage={usageOf(row.limit, row.latest.entries)} /> }] : []),
-        { head: "Source", kind: "narrow", cell: (row) => row.latest.caller },
-        { head: "Last", kind: "number", cell: (row) => <Ago at={row.latest.at} /> },
+      <Table label="Refused table" failed={error !== null} rows={rows} rowKey={(row) => JSON.stringify([row.domain, row.entries, row.caller])} empty="Nothing was refused" columns={[
+        { head: "Key", names: true, ...(more ? {} : { kind: "wide" as const }), cell: (row) => <KeyLink domain={row.domain} entries={row.entries} limit={row.limit} /> },
+        { head: "Refused", kind: "number", cell: (row) => <b>{row.count.toLocaleString("en")}</b> },
+        { head: "% of hits", kind: "number", cell: (row) => (row.share === null ? <span class="dim">–</span> : `${Math.round(100 * row.share)}%`) },
+        ...(more ? [
+          { head: "", kind: "narrow" as const, cell: (row: RefusedRow) => <Spark values={row.points} kind="bad" /> },
+          { head: "Used now", cell: (row: RefusedRow) => <Used usage={usageOf(row.limit, row.entries)} /> },
+        ] : []),
+        { head: "Source", kind: "narrow", cell: (row) => row.caller },
+        { head: "Last", kind: "number", cell: (row) => <Ago at={row.last_at} /> },
       ]} />
     </section>
   );
-}
-
-function Share({ limit }: { limit: KnownLimit | null }) {
-  const share = limit?.limit.now?.refused_share;
-  return share === undefined ? <span class="dim">–</span> : <>{Math.round(100 * share)}%</>;
 }
