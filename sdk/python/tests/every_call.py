@@ -200,6 +200,8 @@ def _limits(ask: Caller) -> None:
     assert len(ask("list_overrides")["items"]) == 1
     assert ask("remove_override", domain="shop", entries='[["tenant","acme"]]') is None
     assert "keys" in ask("show_top_keys")
+    assert ask("list_refusals", range="5m", rule="a.b")["items"] == []
+    assert "groups" in ask("list_failures", range="24h")
     shown = ask("show_configuration", limit=5)
     assert shown["load"]["refused"] is None
     (domain,) = shown["domains"]

@@ -90,7 +90,7 @@ struct DescriptorChecked<'a> {
     explained: Explained<'a>,
 }
 
-/// Why a descriptor has its answer. Each field is left out where there is none, and after the first 64 descriptors.
+/// Why a descriptor has its answer. A field is left out where there is none, and after the first 64 descriptors.
 #[derive(Default, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitStatusExplained))]
 struct Explained<'a> {

@@ -52,6 +52,17 @@ class AsyncCalls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    async def list_failures(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Failures:
+        """List failures by handler and kind of error. It looks at the failed workflows that were created last, at most
+        1,000. Each counts once, by the job that failed first. Role: read. `range`: The time up to now; `1h` if left
+        out.
+        """
+        try:
+            answer: api.Failures = await self._call("GET", "/v1/failures", query={"range": range})
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     async def remove_handler_limits(self, name: str) -> None:
         """Remove the limits of a handler. Role: admin."""
         try:
@@ -202,6 +213,25 @@ class AsyncCalls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    async def list_refusals(
+        self,
+        *,
+        range: Literal["5m", "15m", "1h", "24h"] | None = None,
+        rule: str | None = None,
+    ) -> api.RefusedKeys:
+        """List the keys that were refused. Of this server alone, since it started. Role: read. `range`: The time up to
+        now; `1h` if left out. `rule`: Only keys of the limit with this path in the configuration.
+        """
+        try:
+            answer: api.RefusedKeys = await self._call(
+                "GET",
+                "/v1/limits/refusals",
+                query={"range": range, "rule": rule},
+            )
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     async def show_top_keys(self) -> api.TopKeys:
         """Show the keys with the most hits, and the latest refusals. Of this server alone. Role: read."""
         try:
@@ -218,10 +248,12 @@ class AsyncCalls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
-    async def show_overview(self) -> api.Overview:
-        """Show rates of the last hour at this server. Role: read."""
+    async def show_overview(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Overview:
+        """Show rates of the last hour, or of another range, at this server. Role: read. `range`: The time up to now;
+        `1h` if left out.
+        """
         try:
-            answer: api.Overview = await self._call("GET", "/v1/overview")
+            answer: api.Overview = await self._call("GET", "/v1/overview", query={"range": range})
             return answer
         except TidegateError as error:
             raise error.with_traceback(None) from None
@@ -493,17 +525,23 @@ class AsyncCalls:
         id: str,
         *,
         state: str | None = None,
+        q: str | None = None,
+        handler: str | None = None,
+        order: Literal["definition", "attention"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> api.JobPage:
-        """List the jobs of a workflow. Role: read. `state`: In one of these states, separated by commas. `limit`: How
-        many items at most. `cursor`: The `next_cursor` of the page before.
+        """List the jobs of a workflow. Role: read. `state`: In one of these states, separated by commas. `limited`,
+        `blocked` and `retrying` are some of those that are ready, waiting and scheduled. `q`: With this text in the
+        name, in upper or lower case. `handler`: Of this handler. `order`: As in the definition if left out;
+        `attention`: those that failed, run, are retried, limited, ready, scheduled, waiting, blocked, and then the
+        others. `limit`: How many items at most. `cursor`: The `next_cursor` of the page before.
         """
         try:
             answer: api.JobPage = await self._call(
                 "GET",
                 f"/v1/workflows/{part(id)}/jobs",
-                query={"state": state, "limit": limit, "cursor": cursor},
+                query={"state": state, "q": q, "handler": handler, "order": order, "limit": limit, "cursor": cursor},
             )
             return answer
         except TidegateError as error:

@@ -54,6 +54,11 @@ Scope: TypeAlias = Literal["workflow", "queue", "all"]
 """Among which jobs those are counted that run at the same time: those of the same workflow, of the same queue, or all.
 """
 
+ServerState: TypeAlias = Literal["ok", "degraded", "draining"]
+"""The state of the server in a word: `draining` when it is about to end, `degraded` when something of `limits` or
+`workflows` does not work or a configuration was refused, `ok` otherwise.
+"""
+
 Span: TypeAlias = str
 """A time span: numbers with units such as `500ms`, `30s`, `1h30m` or `7d`, of at most 36500 days. A bare number is
 refused.
@@ -295,7 +300,7 @@ class ConfigurationLoad(TypedDict):
 
 class _ConfigurationMistakeRequired(TypedDict):
     file: str
-    """The file or resource; empty when it is about all of them."""
+    """The path of the file, or the resource; empty when it is about all of them."""
     text: str
     """Explanation of the mistake."""
 
@@ -317,7 +322,7 @@ class _ConfiguredDescriptorRequired(TypedDict):
     children: int
     """How many descriptors are right below it."""
     file: str
-    """The file or resource that it is written in."""
+    """The path of the file, or the resource, that it is written in."""
     key: str
     limits_below: int
     """How many limits are below it."""
@@ -347,7 +352,7 @@ class _ConfiguredDomainRequired(TypedDict):
     children: int
     """How many descriptors are at its top."""
     files: list[str]
-    """The files or resources that it is written in, at most ten."""
+    """The paths of the files, or the resources, that it is written in, at most ten."""
     limits: int
     """How many limits it has."""
     name: str
@@ -390,8 +395,58 @@ class _ConfiguredLimitRequired(TypedDict):
 class ConfiguredLimit(_ConfiguredLimitRequired, total=False):
     """A limit of the configuration, and what was counted of it."""
 
+    now: ConfiguredLimitRates
+    """Rates of about the last minute at this server. Left out for the first second of a configuration, and for limits
+    after the first 4,096.
+    """
+    overrides: list[LimitOverride]
+    """Overrides that pause, throttle or scale it or a key of it, at most five. Left out when there are none."""
+    usage: ConfiguredLimitUsage
+    """How much of it is used. Left out when no key is known: of a limit for many keys, none had hits in the last one to
+    two minutes. Left out, too, when the 64 keys that an answer reads are of other limits, or when the store does not
+    answer.
+    """
     use: ConfiguredLimitUse
     """Hits of requests and jobs at this server. Left out when it is unlimited: then nothing is counted."""
+
+
+class ConfiguredLimitRates(TypedDict):
+    """Rates of a limit in about the last minute, or since it is known."""
+
+    hits_per_second: float
+    refused_per_second: float
+    """Hits of them that were refused. Those over a limit in shadow mode were not."""
+    refused_share: float
+    """The share of the hits that was refused, from 0 to 1."""
+    window_ms: int
+    """The time that the rates are of."""
+
+
+class ConfiguredLimitUsage(TypedDict):
+    """How much of a limit is used."""
+
+    entries: list[list[str]]
+    """That key: pairs of a key and a value."""
+    full: int
+    """How many of these have used all of it."""
+    is_estimate: bool
+    """Whether there were too many decisions or keys to count all: then `values` may be too low, and another key may be
+    busier.
+    """
+    near: int
+    """How many are near its end, and not full."""
+    of: int
+    """Hits that the limit allows in each window, with its overrides."""
+    read: int
+    """How many keys were read, those with the most hits. An answer reads 64 in all."""
+    resets_at: Time
+    """When the window ends."""
+    used: int
+    """Hits that are counted for the busiest of the keys that were read. With hits that were refused, they may be more
+    than the limit allows.
+    """
+    values: int
+    """How many keys of the limit had hits in the last one to two minutes at this server."""
 
 
 class ConfiguredLimitUse(TypedDict):
@@ -476,6 +531,14 @@ class DrainEvent(TypedDict):
     drain: bool
 
 
+class ErrorSummary(TypedDict):
+    """Kind of an error and the start of its message."""
+
+    kind: str
+    message: str
+    """Cut to 200 characters."""
+
+
 class Expire(TypedDict):
     """How long to keep a workflow."""
 
@@ -515,6 +578,70 @@ class ExtendResult(_ExtendResultRequired, total=False):
     """Result of each note. Left out without notes."""
 
 
+class FailureGroup(TypedDict):
+    """Failures of one handler with one kind of error."""
+
+    count: int
+    """How many workflows failed so in the range."""
+    first_at: Time
+    handler: str
+    kind: str | None
+    """Null when the errors are lost."""
+    last_at: Time
+    message: str | None
+    """The message of the latest error, cut to 200 characters; null when it is lost."""
+    points: list[int]
+    """Numbers of failures in steps of the range, the oldest first."""
+    sample: FailureSample
+
+
+class FailureSample(TypedDict):
+    """The latest failure of a group."""
+
+    job: str
+    """The name of the job."""
+    name: str
+    """The name of the workflow."""
+    workflow: WorkflowId
+
+
+class _FailuresRequired(TypedDict):
+    groups: int
+    """How many groups there are."""
+    items: list[FailureGroup]
+    """The groups, those with the latest failures first; at most 50."""
+    more: bool
+    """Whether there are more failed workflows."""
+    step_ms: int
+    """The time between two numbers of `points`, in milliseconds."""
+    unread: int
+    """How many of those that were looked at are in no group, because they are too large to read here, or no job of them
+    failed.
+    """
+    until: Time
+    """The end of the range."""
+    workflows: int
+    """How many failed workflows were looked at, those that were created last; at most 1,000."""
+
+
+class Failures(_FailuresRequired, total=False):
+    """Failures at the jobs that failed first, by handler and kind of error."""
+
+    incomplete: Incomplete
+    """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
+
+
+class FirstError(TypedDict):
+    """A failed job and its last error."""
+
+    job: str
+    """Name of the job."""
+    kind: str | None
+    """Null when the error is lost."""
+    message: str | None
+    """Cut to 200 characters. Null when the error is lost."""
+
+
 class _FoundDescriptorRequired(TypedDict):
     descriptor: ConfiguredDescriptor
     domain: str
@@ -529,15 +656,20 @@ class FoundDescriptor(_FoundDescriptorRequired, total=False):
     """True when the domain or the way is too long to be shown as a whole. Left out when they are not."""
 
 
-class FullLimit(TypedDict):
-    """A limit that has no room."""
-
+class _FullLimitRequired(TypedDict):
     index: int
     """Its place among the limits, from 0."""
     until: Time
     """For a rate limit: until then at least. For a limit of concurrency: until then at the latest, when no lease is
     extended.
     """
+
+
+class FullLimit(_FullLimitRequired, total=False):
+    """A limit that has no room."""
+
+    paused: LimitOverride
+    """The override that pauses it. Left out when it is not paused."""
 
 
 class GraphLayout(TypedDict):
@@ -633,6 +765,8 @@ class _JobRequired(TypedDict):
 class Job(_JobRequired, total=False):
     """A job. `params`, `output` and `errors` are there when it is shown alone, and with `view=full`."""
 
+    error: ErrorSummary
+    """Its last error, if it has failed. Only pages of jobs have it."""
     errors: list[AttemptError]
     """The latest ten errors, the oldest first."""
     limits: list[Limit]
@@ -731,7 +865,7 @@ class JobInput(_JobInputRequired, total=False):
 
 
 class JobPage(TypedDict):
-    """A page of jobs, in the order of the definition."""
+    """A page of jobs."""
 
     items: list[Job]
     next_cursor: str | None
@@ -959,19 +1093,21 @@ class LimitRefusal(TypedDict):
     """Pairs of a key and a value. What is long is cut."""
 
 
-class LimitStatus(TypedDict):
-    """The answer for a descriptor."""
+class LimitStatusExplained(TypedDict, total=False):
+    """Why a descriptor has its answer. A field is left out where there is none, and after the first 64 descriptors."""
 
-    code: str
-    """One of `ok`, `over_limit`. More words may be added."""
-    entries: list[list[str]]
-    """Pairs of a key and a value."""
-    limit: Rate | None
-    """The limit that applies; null when there is none, or it is unlimited."""
-    remaining: int | None
-    """Hits that the window would have left; null without a limit."""
-    reset_ms: int | None
-    """How long the window lasts, in whole seconds; null without a limit."""
+    file: str
+    """The path of the file, or the resource, that it is written in."""
+    hint: str
+    """Why it has no limit, and what may be meant. Of the first 8 descriptors without one."""
+    line: int
+    """Its line there."""
+    paused: LimitOverride
+    """The override that pauses it: requests, when `gateway` is true, or else only jobs."""
+    rule: str
+    """The path of its limit in the configuration, also of an unlimited one."""
+    used: int
+    """Hits that its window has counted so far. With hits that were refused, they may be more than the limit allows."""
 
 
 class LimitsDefinition(TypedDict):
@@ -1074,15 +1210,17 @@ class OverrideList(TypedDict):
 
 
 class Overview(TypedDict):
-    """The last hour at this server, and what there is now."""
+    """The last hour or another range at this server, and what there is now."""
 
     now: OverviewEvent
     series: dict[str, list[float | None]]
-    """Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`,
-    `decisions_near_limit`, `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`,
-    `jobs_succeeded`, `jobs_failed`, `jobs_retried`, `leases_lost`; and of calls that ask for decisions
-    `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is known. Decisions
-    are hits of limits. More names may be added.
+    """Numbers by name, the oldest first, at most 360 and all of complete steps: rates a second of `calls`,
+    `decisions_ok`, `decisions_near_limit`, `decisions_over_limit`, `decisions_failed`, `workflows_created`,
+    `jobs_started`, `jobs_succeeded`, `jobs_failed`, `jobs_retried`, `leases_lost`; and of calls that ask for decisions
+    `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. In a range of 24 hours, a number may
+    stand for several minutes: it is their mean, or the highest of their percentiles. `jobs_running` and `jobs_ready`
+    (of workflows that have not ended), `workflows_failed` and `workflows_running` are numbers of the store, known while
+    a client reads them. Null where nothing is known. Decisions are hits of limits. More names may be added.
     """
     step_ms: int
     """The time between two numbers of a series, in milliseconds."""
@@ -1213,6 +1351,64 @@ class Rate(TypedDict):
     """Hits allowed in each window."""
     unit: str
     """The length of a window, such as `minute`."""
+
+
+class RefusedConfiguration(TypedDict):
+    """A refused configuration in short. `GET /v1/limits/configuration` has all mistakes."""
+
+    at: Time
+    file: str
+    """The path of the file, or the resource, with the first mistake; empty when it is about all of them."""
+    line: int | None
+    """The line of the first mistake; null when there is none."""
+    mistakes: int
+    """How many mistakes it has."""
+    text: str
+    """Explanation of the first mistake."""
+
+
+class _RefusedKeyRequired(TypedDict):
+    caller: str
+    """One of `request`, `job`. More words may be added."""
+    count: int
+    """Hits of requests that were refused, or how often jobs had to wait."""
+    domain: str
+    entries: list[list[str]]
+    """Pairs of a key and a value. What is long is cut."""
+    first_at: Time
+    """When it was refused first in the range, right within a minute, or within an hour in a range of 24 hours."""
+    is_estimate: bool
+    """Whether there were too many decisions or keys to count all."""
+    last_at: Time
+    points: list[int]
+    """Refusals in each step, the oldest first; at most 24."""
+    share: float | None
+    """The share of the hits of the key that were refused, from 0 to 1, since its first refusal. Null for jobs."""
+
+
+class RefusedKey(_RefusedKeyRequired, total=False):
+    """A key that was refused to requests, or for which jobs had to wait."""
+
+    file: str
+    """The path of the file, or the resource, that the limit is written in."""
+    line: int
+    """Its line there."""
+    rule: str
+    """The path of its limit in the configuration. Left out when the configuration has none, or the key was cut."""
+
+
+class RefusedKeys(TypedDict):
+    """Keys that were refused at this server, those with the most refusals first."""
+
+    is_complete: bool
+    """Whether all keys are known that were refused since the server started. It keeps 512."""
+    items: list[RefusedKey]
+    keys: int
+    """How many keys were refused. An answer has at most 64 of them."""
+    step_ms: int
+    """The time between two numbers of `points`, in milliseconds."""
+    until: Time
+    """The end of the last step, which may be in the future: that step is not over."""
 
 
 class RefusedLoad(TypedDict):
@@ -1363,12 +1559,33 @@ class Server(TypedDict):
 class ServerStatus(TypedDict):
     """Status of rate limits and workflows."""
 
+    drains_until: Time | None
+    """The latest time at which it accepts calls; null unless it is `draining`. It may end earlier, at a second signal.
+    """
     limits: Works
     """Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store
     of counters failed the latest calls, within the last minute; `partly` when it failed some in the last 10 s. Without
     calls, the status is `yes`.
     """
+    refused_configuration: RefusedConfiguration | None
+    """The latest load of the configuration of rate limits, when it was refused: that of before is in force. Null when
+    nothing is wrong.
+    """
+    started_at: Time
+    state: ServerState
+    store: ServerStores
+    version: str
+    """The version of the server, as in `/v1/version`."""
     workflows: WorkflowStatus
+
+
+class ServerStores(TypedDict):
+    """Where the server keeps its state, without credentials."""
+
+    counters: str
+    """Where the counters of rate limits are, such as `redis at 10.0.0.7:6379`."""
+    workflows: str
+    """Where the workflows are."""
 
 
 class TestClock(TypedDict):
@@ -1381,15 +1598,22 @@ class TestClock(TypedDict):
     now: Time
 
 
-class TopKey(TypedDict):
-    """A key, and how many hits were asked of it. Hits of jobs are those that were granted."""
-
+class _TopKeyRequired(TypedDict):
     domain: str
     entries: list[list[str]]
     """Pairs of a key and a value. What is long is cut."""
     hits: int
+    hits_per_second: float
+    """Hits a second since the counting began."""
     is_estimate: bool
     """Whether the number of hits is an estimate, because too many decisions or keys came to count all."""
+
+
+class TopKey(_TopKeyRequired, total=False):
+    """A key, and how many hits were asked of it. Hits of jobs are those that were granted."""
+
+    rule: str
+    """The path of its limit in the configuration. Left out when the configuration has none, or the key was cut."""
 
 
 class TopKeys(TypedDict):
@@ -1402,7 +1626,9 @@ class TopKeys(TypedDict):
     refusals: list[LimitRefusal]
     """At most 128, the latest first. Of many in one second, some are missing."""
     since: Time
-    """When the counting of `hits` began: one to two minutes ago."""
+    """When the counting of `hits` began: one to two minutes ago, or when the server started."""
+    window_ms: int
+    """How long ago that was."""
 
 
 class Version(TypedDict):
@@ -1574,6 +1800,10 @@ class _WorkflowRequired(TypedDict):
 class Workflow(_WorkflowRequired, total=False):
     """A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it."""
 
+    error: FirstError
+    """The job that failed first. Only lists of at most 100 have it; left out when none has failed, or when it would
+    take too long to find.
+    """
     globals: dict[str, Any]
     """Globals of all jobs, which the params of a job override, when there are any."""
     jobs: list[Job]
@@ -1582,6 +1812,10 @@ class Workflow(_WorkflowRequired, total=False):
     on_failure: OnFailureShown
     retention_ms: int
     """How long it is kept after its end; left out when the server decides, or when it is kept for ever."""
+    running: list[str]
+    """Names of jobs that run, at most three. Only lists of at most 100 have it; left out when none runs, or when it
+    would take too long to find.
+    """
 
 
 class _WorkflowCountRequired(TypedDict):
@@ -1623,6 +1857,8 @@ class WorkflowStatus(TypedDict):
     milliseconds; negative when it is behind. Rate limits follow this machine's. Null where there is no other clock, and
     while the store is not open.
     """
+    enabled: bool
+    """False where the server has no workflows and shows limits only (`TIDEGATE_STORE_URL=off`)."""
     open: bool
     """Whether the store is open. False: it cannot be opened, or no call has needed it so far."""
     partitions: int
@@ -1648,7 +1884,23 @@ class LimitInUse(Limit, total=False):
 
     holders: list[Holder] | None
     """Those that lose their places first: at most 10."""
+    rule: str | None
+    """Of a rate limit: its path in the configuration. Left out when the configuration has no such limit."""
     running: int | None
     """Of a limit of concurrency: how many jobs run under it."""
     use: WindowUse | None
     """Of a rate limit: what its window has used; left out when the configuration has no such limit."""
+
+
+class LimitStatus(LimitStatusExplained):
+    """The answer for a descriptor."""
+
+    code: str
+    entries: list[list[str]]
+    """Pairs of a key and a value."""
+    limit: Rate | None
+    """The limit that applies; null when there is none, or it is unlimited."""
+    remaining: int | None
+    """Hits that the window would have left; null without a limit."""
+    reset_ms: int | None
+    """How long the window lasts, in whole seconds; null without a limit."""
