@@ -296,6 +296,9 @@ impl Graph {
     }
 }
 
+/// Bytes of a graph above which decoding takes longer than a millisecond.
+pub(crate) const LARGE_GRAPH_BYTES: usize = 128 << 10;
+
 /// Estimated bytes of an allocation of `bytes` bytes: allocators round up.
 pub(crate) const fn allocation_bytes(bytes: usize) -> usize {
     if bytes == 0 {

@@ -12,7 +12,7 @@ const ID_LENGTH: usize = 26;
 const MIN_PREFIX_LENGTH: usize = 4;
 /// Number of characters that a list shows of an id, if they tell its workflows apart. They hold the
 /// time of the creation in milliseconds.
-const SHORT_ID_LENGTH: usize = 12;
+pub(crate) const SHORT_ID_LENGTH: usize = 12;
 /// Limit of workflows that an ambiguous reference lists.
 const MAX_LISTED: usize = 5;
 

@@ -8,14 +8,11 @@ use super::watch::WatchOption;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
 use crate::client::model::Incomplete;
-use crate::client::workflow_ref::short_id;
+use crate::client::workflow_ref::{SHORT_ID_LENGTH, short_id};
 use crate::output::exit::CommandResult;
 use crate::output::moment::Moment;
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen};
-
-/// Number of characters that identify a workflow beside its name and job.
-const SHOWN_ID_LENGTH: usize = 12;
 
 /// List failures by handler and kind of error.
 #[derive(Debug, Args)]
@@ -131,7 +128,7 @@ impl ListItem for FailureGroup {
             let workflow = if screen.is_wide() {
                 sample.workflow.clone()
             } else {
-                short_id(&sample.workflow, SHOWN_ID_LENGTH)
+                short_id(&sample.workflow, SHORT_ID_LENGTH)
             };
             let latest = format!("{workflow} {}/{}", sample.name, sample.job);
             table.add_row(vec![

@@ -9,7 +9,7 @@ use crate::client::address::{Query, escaped};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::complete;
 use crate::client::pages::{Pages, read_pages_of_size};
-use crate::client::workflow_ref::short_id;
+use crate::client::workflow_ref::{SHORT_ID_LENGTH, short_id};
 use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
@@ -18,8 +18,6 @@ use crate::output::{ListItem, Screen, facts};
 
 /// Page size limit of the server for this list, in items.
 const MAX_PAGE_ITEMS: usize = 100;
-/// Number of characters that identify a workflow beside its job.
-const SHOWN_ID_LENGTH: usize = 12;
 
 /// Show workers and what they run, and drain them.
 #[derive(Debug, Args)]
@@ -186,7 +184,7 @@ impl Worker {
             let mut table = Table::new(&["WORKFLOW", "JOB", "HANDLER", "FOR"]);
             for job in &self.jobs {
                 table.add_row(vec![
-                    Cell::whole(&short_id(&job.workflow_id, SHOWN_ID_LENGTH)),
+                    Cell::whole(&short_id(&job.workflow_id, SHORT_ID_LENGTH)),
                     Cell::short(&job.job),
                     Cell::from(&job.handler),
                     short(now.since(job.since)).into(),

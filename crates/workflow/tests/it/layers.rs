@@ -24,7 +24,7 @@ const MIN_IMPORTS: usize = 1010;
 /// Today's exceptions, in the words of `crates/layers.rs`.
 const KNOWN: &[&str] = &[
     "queue/waiting imports engine/actor/answer",
-    "engine is in a circle of 50 files",
+    "engine is in a circle of 49 files",
     "graph is in a circle of 10 files",
     "store is in a circle of 29 files",
 ];

@@ -2,6 +2,7 @@
 
 use tidegate_ratelimit::{Domain, Entry, Level};
 
+use super::shown::exact_entry;
 use crate::http::problem::Problem;
 use crate::http::query::Query;
 
@@ -63,13 +64,7 @@ impl LevelQuery {
 
     /// Returns the only entries that lead to the level. `None` if there are more.
     pub(super) fn only_entries(&self) -> Option<Vec<Entry>> {
-        let entry = |(key, value): &(String, String)| {
-            let is_one = !value.is_empty() && !value.contains('*');
-            is_one.then(|| Entry {
-                key: key.clone(),
-                value: value.clone(),
-            })
-        };
+        let entry = |(key, value): &(String, String)| exact_entry(key, value);
         self.entries.iter().map(entry).collect()
     }
 

@@ -221,12 +221,18 @@ impl<'a> DescriptorShown<'a> {
 
     /// Returns the only entry that it is for. `None` if there are more.
     pub(super) fn only_entry(&self) -> Option<Entry> {
-        let is_one = !self.cut && !self.value.is_empty() && !self.value.contains('*');
-        is_one.then(|| Entry {
-            key: self.key.to_owned(),
-            value: self.value.to_owned(),
-        })
+        exact_entry(self.key, self.value).filter(|_| !self.cut)
     }
+}
+
+/// Returns the only entry that a descriptor with this key and value is for. `None` if it is for
+/// several values.
+pub(super) fn exact_entry(key: &str, value: &str) -> Option<Entry> {
+    let is_one = !value.is_empty() && !value.contains('*');
+    is_one.then(|| Entry {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    })
 }
 
 impl<'a> FoundShown<'a> {
@@ -257,13 +263,7 @@ impl<'a> FoundShown<'a> {
 
     /// Adds the limits of the descriptor.
     pub(super) fn add_limits<'s>(&'s mut self, limits: &mut AnswerLimits<'s, 'a>) {
-        let entry = |(key, value): &(&str, &str)| {
-            let is_one = !value.is_empty() && !value.contains('*');
-            is_one.then(|| Entry {
-                key: (*key).to_owned(),
-                value: (*value).to_owned(),
-            })
-        };
+        let entry = |(key, value): &(&str, &str)| exact_entry(key, value);
         let parents = &self.entries[..self.entries.len().saturating_sub(1)];
         let parents: Option<Vec<Entry>> = parents.iter().map(entry).collect();
         let parents = parents.filter(|_| !self.way_cut);

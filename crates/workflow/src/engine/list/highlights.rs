@@ -10,8 +10,7 @@ use super::{ListedWorkflow, Page};
 use crate::codec::{ResultField, StoreError, decode};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
-use crate::engine::snapshot::read::LARGE_GRAPH_BYTES;
-use crate::graph::Graph;
+use crate::graph::{Graph, LARGE_GRAPH_BYTES};
 use crate::model::workflow_state::Job;
 use crate::model::{AttemptError, JobIndex, JobState, Meta, Timestamp, WorkflowId};
 

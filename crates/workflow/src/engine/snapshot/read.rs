@@ -10,14 +10,11 @@ use crate::codec::{ResultField, StoreError, StoredState, decode};
 use crate::engine::actor::run_blocking::LargeReadPermit;
 use crate::engine::context::error::EngineError;
 use crate::engine::{Engine, ListedWorkflow, decode_listed};
-use crate::graph::{Graph, GraphJob};
+use crate::graph::{Graph, GraphJob, LARGE_GRAPH_BYTES};
 use crate::machine::Workflow;
 use crate::model::workflow_state::Job;
 use crate::model::{AttemptError, JobIndex, JobState, Meta, WorkflowId};
 use crate::store::EncodedSummary;
-
-/// Bytes of a graph above which decoding takes longer than a millisecond.
-pub(in crate::engine) const LARGE_GRAPH_BYTES: usize = 128 << 10;
 
 /// Maximum parents whose states are read with the shown jobs. Above it, the whole workflow is read.
 const MAX_PARENTS: usize = 10_000;
