@@ -75,6 +75,8 @@ test("the demo is alive: from the overview to a job's log, and to a limit that r
     const job = page.locator('[aria-label="Jobs"] tbody tr', { has: page.locator(".pill.running, .pill.succeeded") }).first();
     const name = (await job.locator("th a").first().innerText()).trim();
     await job.locator("th a").first().click();
+    // A job that ended since then opens with its output.
+    await page.locator("aside.drawer").getByRole("tab", { name: /^Log/ }).click();
     await page.locator("aside.drawer").getByText(`${name}: attempt 1`).first().waitFor();
     await page.locator(".rail").getByRole("link", { name: "Limits" }).click();
     const refused = page.locator('[aria-label="Configuration"] tr', { hasText: "plan=free" });

@@ -1,6 +1,6 @@
 // The head of a page: its title, the range of time, whether changes come as they happen, and the worst banner.
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { unreachable } from "../api";
 import { mark } from "../live";
 import { Icon } from "../parts/icon";
@@ -17,7 +17,7 @@ export interface TopBarProps {
 }
 
 export function TopBar({ title, children = title }: TopBarProps) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = `${plain(title)} - Tidegate`;
   }, [title]);
   return (
