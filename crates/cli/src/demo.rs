@@ -52,6 +52,12 @@ impl Demo {
             let api = self.api.clone();
             parts.spawn(async move { create(&api, kind).await });
         }
+        let pause = traffic::pause_of_a_user().to_string();
+        // Without it the demo shows less, and nothing else of it depends on it.
+        let _ = self
+            .api
+            .text(&ApiRequest::put("/v1/limits/overrides", pause))
+            .await;
         traffic::run(&self.gateway).await;
     }
 }

@@ -23,6 +23,14 @@ pub(super) async fn run(gateway: &ApiClient) {
     }
 }
 
+/// The override of somebody who was reported, so that the page has one to show.
+pub(super) fn pause_of_a_user() -> Value {
+    json!({
+        "domain": "shop", "entries": [["user", "user-40"]], "pause": true, "gateway": true,
+        "for": "24h", "reason": "reported for abuse",
+    })
+}
+
 fn call(number: u64) -> Value {
     if number.is_multiple_of(CALLS_PER_PARTNER_CALL) {
         return json!({"domain": "partner", "descriptors": [descriptor(&[("client", "crawler")])]});

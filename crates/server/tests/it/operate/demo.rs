@@ -41,6 +41,10 @@ fn the_demo_has_workflows_with_logs_and_limits_that_refuse() {
                     .is_some_and(|refusals| !refusals.is_empty())
         },
     );
+    await_that("a paused key with its reason", || {
+        let paused = asked("/v1/limits/overrides");
+        paused["items"][0]["reason"] == "reported for abuse" && paused["items"][0]["gateway"] == true
+    });
     for name in ["order", "thumbnails", "crawl", "report"] {
         let created = || asked(&format!("/v1/workflows?name={name}"))["items"][0].is_object();
         await_that(&format!("a workflow {name}"), created);
