@@ -111,7 +111,7 @@ impl ListItem for LimitedJobs {
                     first(&oldest),
                     Cell::from(in_use.limit.to_string()),
                     Cell::from(in_use.used()),
-                    Cell::from(full.map(|full| full.state(screen, now)).unwrap_or_default()),
+                    Cell::from(full.map(|full| full.state(in_use, screen, now)).unwrap_or_default()),
                 ]);
             }
         }
@@ -120,10 +120,12 @@ impl ListItem for LimitedJobs {
 }
 
 impl ExhaustedLimit {
-    /// Why jobs wait, and until when, such as `full, free in 27s`.
-    fn state(&self, screen: &Screen, now: Moment) -> String {
+    /// Why jobs wait, and until when, such as `full, free in 27s`. A limit of concurrency is free when a
+    /// job ends, at an unknown time.
+    fn state(&self, limit: &LimitWithUse, screen: &Screen, now: Moment) -> String {
         match &self.paused {
             Some(paused) => paused.state(screen, now),
+            None if limit.running.is_some() => "full".to_owned(),
             None => format!("full, free {}", screen.moment(self.until, now)),
         }
     }
