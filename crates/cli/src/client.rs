@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub(crate) mod api_client;
 pub(crate) mod complete;
 mod connect;
+pub(crate) mod contexts;
 pub(crate) mod events;
 pub(crate) mod model;
 pub(crate) mod options;

@@ -2,7 +2,7 @@
 //! show.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The default server.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
@@ -11,11 +11,13 @@ pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The address of the server.
-    pub(crate) server: String,
+    pub(crate) server: Option<String>,
     /// The token for it.
     pub(crate) token: Option<String>,
     /// File with certificate authorities to trust.
     pub(crate) authorities: Option<PathBuf>,
+    /// File with the names of servers.
+    pub(crate) contexts: Option<PathBuf>,
     pub(crate) locale: Locale,
 }
 
@@ -54,9 +56,14 @@ impl Environment {
     fn parse(get: impl Fn(&str) -> Option<String>) -> Self {
         let variable = |name: &str| get(name).filter(|value| !value.is_empty());
         Self {
-            server: variable("TIDEGATE_SERVER").unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
+            server: variable("TIDEGATE_SERVER"),
             token: variable("TIDEGATE_TOKEN"),
             authorities: variable("TIDEGATE_CACERT").map(PathBuf::from),
+            contexts: variable("XDG_CONFIG_HOME")
+                .map(PathBuf::from)
+                .filter(|folder| folder.is_absolute())
+                .or_else(|| variable("HOME").map(|folder| Path::new(&folder).join(".config")))
+                .map(|folder| folder.join("tidegate/contexts.json")),
             locale: Locale::parse(variable),
         }
     }
@@ -106,9 +113,10 @@ mod tests {
             glyphs: Glyphs::Unicode,
         };
         let environment = Environment {
-            server: DEFAULT_SERVER.to_owned(),
+            server: None,
             token: None,
             authorities: None,
+            contexts: None,
             locale,
         };
         assert_eq!(parse(&[]), environment);

@@ -30,9 +30,19 @@ pub use output::printable::printable;
 pub use output::table::{Cell, Table};
 pub use output::{Screen, print, write_failure};
 
-/// The commands that call a server.
+/// The commands of a client.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Give servers names, and choose the one that commands call
+    Context(commands::context::ContextCommand),
+    /// A command that calls a server.
+    #[command(flatten)]
+    Call(Call),
+}
+
+/// The commands that call a server.
+#[derive(Debug, Subcommand)]
+pub enum Call {
     /// Show whether the server, its limits and its store are well
     Status,
     /// Create, follow and control workflows
@@ -61,6 +71,15 @@ impl Command {
     /// # Errors
     /// The command was not carried out; the failure has the reason and the exit code.
     pub async fn run(self, options: &Options) -> CommandResult {
+        match self {
+            Self::Context(context) => context.run(options),
+            Self::Call(call) => call.run(options).await,
+        }
+    }
+}
+
+impl Call {
+    async fn run(self, options: &Options) -> CommandResult {
         let (remote, screen) = options.open()?;
         let remote = &remote;
         let screen = &screen;

@@ -59,7 +59,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "workflow", "job", "failure", "queue", "handler", "worker", "import",
         ],
     ),
-    ("Maintenance", &["store", "completion", "version"]),
+    (
+        "Maintenance",
+        &["context", "store", "completion", "version"],
+    ),
 ];
 
 #[derive(Debug, Subcommand)]
@@ -156,7 +159,11 @@ fn arguments() -> clap::Command {
     }
     let command = without_file_names(Arguments::command());
     let offline = ["store", "import", "migrate"];
-    let command = hide(command, &offline, &["server", "token_file", "cacert"]);
+    let command = hide(
+        command,
+        &offline,
+        &["server", "context", "token_file", "cacert"],
+    );
     let plain = [
         "serve",
         "check",
@@ -166,7 +173,7 @@ fn arguments() -> clap::Command {
         "completion",
         "version",
     ];
-    let all = ["server", "token_file", "cacert", "output"];
+    let all = ["server", "context", "token_file", "cacert", "output"];
     let command = hide(command, &plain, &all);
     let command = hide(command, &client_commands(), &all);
     client_commands().iter().fold(command, |command, name| {
@@ -226,8 +233,7 @@ pub fn main() -> ExitCode {
     };
     match command.unwrap_or(Command::Serve) {
         Command::Serve | Command::Demo if options.is_given() => {
-            let text =
-                "--server, --token-file, --cacert and --output need a command that asks a server";
+            let text = "--server, --context, --token-file, --cacert and --output need a command that asks a server";
             exit_code(Err(Failure::usage(text)), &options)
         }
         Command::Serve => serve::serve(),
@@ -264,7 +270,7 @@ fn start(command: Command, options: &Options) -> CommandResult {
     if (!is_client && options.names_server()) || (!prints_objects && options.is_given()) {
         let which = if prints_objects { "" } else { " or --output" };
         return Err(Failure::usage(format!(
-            "this command asks no server: it takes no --server, --token-file, --cacert{which}"
+            "this command asks no server: it takes no --server, --context, --token-file, --cacert{which}"
         )));
     }
     let runtime = current_thread_runtime().map_err(|error| {

@@ -10,8 +10,10 @@ use tokio::time::timeout;
 
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
+use crate::client::contexts::Contexts;
 use crate::client::options::Options;
 use crate::client::workflow_ref::WorkflowRef;
+use crate::environment::Environment;
 use crate::output::exit::CommandResult;
 use crate::output::printable::printable;
 
@@ -112,6 +114,23 @@ pub(crate) fn queue() -> ArgValueCompleter {
 /// Names of workers.
 pub(crate) fn worker() -> ArgValueCompleter {
     completer(async |remote, _| Ok(names(items("/v1/workers", remote).await?)))
+}
+
+/// Names of contexts.
+pub(crate) fn context() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let contexts = Contexts::read(Environment::read().contexts.as_deref()).unwrap_or_default();
+        let names = contexts.contexts.into_keys();
+        names
+            .filter(|name| {
+                current
+                    .to_str()
+                    .is_some_and(|start| name.starts_with(start))
+            })
+            .filter(|name| is_plain(name))
+            .map(CompletionCandidate::new)
+            .collect()
+    })
 }
 
 /// Domains of limits.

@@ -1,22 +1,27 @@
 //! Options that most commands share: the server, and the format of the output.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, ValueHint};
 use http::HeaderValue;
 
 use crate::client::address::ServerAddress;
 use crate::client::api_client::ApiClient;
-use crate::environment::Environment;
+use crate::client::complete;
+use crate::client::contexts::{Context, Contexts};
+use crate::environment::{DEFAULT_SERVER, Environment};
 use crate::output::exit::{CommandResult, Failure};
 use crate::output::{Format, Screen};
 
 /// Which server, and how its answers are shown. They may stand before or after a command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Options {
-    /// Server URL [default: TIDEGATE_SERVER, or http://127.0.0.1:7070]
+    /// Server URL [default: TIDEGATE_SERVER, the current context, or http://127.0.0.1:7070]
     #[arg(long, global = true, help_heading = "Server", value_name = "URL", value_hint = ValueHint::Url)]
     server: Option<String>,
+    /// A server of `tidegate context`, instead of its URL
+    #[arg(long, global = true, help_heading = "Server", value_name = "NAME", conflicts_with = "server", add = complete::context())]
+    context: Option<String>,
     /// File with the token; TIDEGATE_TOKEN is the token itself
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
@@ -52,13 +57,20 @@ impl Options {
     /// Whether any option that names a server was given.
     #[must_use]
     pub fn names_server(&self) -> bool {
-        self.server.is_some() || self.token_file.is_some() || self.cacert.is_some()
+        self.server.is_some()
+            || self.context.is_some()
+            || self.token_file.is_some()
+            || self.cacert.is_some()
     }
 
     /// The server and the screen that these options and the environment describe.
     pub(crate) fn open(&self) -> CommandResult<(ApiClient, Screen)> {
         let settings = Environment::read();
-        let token = match &self.token_file {
+        let named = self.server.as_ref().or(settings.server.as_ref());
+        let context = self.named_context(named, settings.contexts.as_deref())?;
+        let of_context = context.as_ref();
+        let token_file = of_context.and_then(|context| context.token_file.as_ref());
+        let token = match self.token_file.as_ref().or(token_file) {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
                 Some(text.map_err(|error| {
@@ -68,12 +80,58 @@ impl Options {
             None => settings.token,
         };
         let token = token.as_deref().map(header).transpose()?;
-        let target = ServerAddress::parse(self.server.as_ref().unwrap_or(&settings.server))
+        let server = of_context.map(|context| &context.server).or(named);
+        let target = ServerAddress::parse(server.map_or(DEFAULT_SERVER, String::as_str))
             .map_err(Failure::usage)?;
-        let authorities = self.cacert.as_ref().or(settings.authorities.as_ref());
+        let authorities = (self.cacert.as_ref())
+            .or_else(|| of_context.and_then(|context| context.cacert.as_ref()))
+            .or(settings.authorities.as_ref());
         let remote = ApiClient::new(target, token, authorities.map(PathBuf::as_path))?;
         Ok((remote, Screen::new(self.output, settings.locale)))
     }
+}
+
+impl Options {
+    /// The context of --context; without it, the current one if no option or variable names a server.
+    fn named_context(
+        &self,
+        server: Option<&String>,
+        path: Option<&Path>,
+    ) -> CommandResult<Option<Context>> {
+        let mut contexts = match (&self.context, server) {
+            (None, Some(_)) => return Ok(None),
+            _ => Contexts::read(path)?,
+        };
+        match self.context.as_ref().or(contexts.current.as_ref()).cloned() {
+            None => Ok(None),
+            Some(name) => match contexts.contexts.remove(&name) {
+                Some(context) => Ok(Some(context)),
+                None => Err(contexts.unknown(&name)),
+            },
+        }
+    }
+
+    /// The server, the token file and the certificates that these options name, for later commands.
+    pub(crate) fn context(&self) -> CommandResult<Context> {
+        let server = self.server.clone().ok_or_else(|| {
+            Failure::usage(
+                "a context needs --server URL, such as --server https://tidegate.example",
+            )
+        })?;
+        ServerAddress::parse(&server).map_err(Failure::usage)?;
+        let absolute = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
+        Ok(Context {
+            server,
+            token_file: absolute(&self.token_file)?,
+            cacert: absolute(&self.cacert)?,
+        })
+    }
+}
+
+/// The path from the root, as a context is used from other folders, too.
+fn absolute(path: &Path) -> CommandResult<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|error| Failure::usage(format!("{} is no path: {error}", path.display())))
 }
 
 /// Hides options in the help of a command that does not accept them.

@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Uses of each command.
-const EXAMPLES: [&str; 64] = [
+const EXAMPLES: [&str; 68] = [
     "tidegate serve",
     "tidegate version",
     "tidegate status",
@@ -11,6 +11,10 @@ const EXAMPLES: [&str; 64] = [
     "tidegate settings",
     "tidegate demo",
     "tidegate health",
+    "tidegate context list",
+    "tidegate context set prod --server https://tidegate.example --token-file prod.token",
+    "tidegate context use prod",
+    "tidegate context rm prod",
     "tidegate completion bash > /etc/bash_completion.d/tidegate",
     "tidegate workflow create report.yaml --tag nightly --key report-2026-11-21",
     "tidegate workflow start 01M7Z85C8H08RJZ5Q5JGPKMY04",

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::policies::{PolicyArgs, PolicyKind};
+use super::queue::policies::{PolicyArgs, PolicyKind};
 use crate::client::api_client::ApiClient;
 use crate::output::Screen;
 use crate::output::exit::CommandResult;

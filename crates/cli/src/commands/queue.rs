@@ -1,8 +1,10 @@
 //! `tidegate queue`: queues, their limits and their weights.
 
+pub(super) mod policies;
+
 use clap::{Args, Subcommand};
 
-use super::policies::{PolicyArgs, PolicyKind};
+use self::policies::{PolicyArgs, PolicyKind};
 use super::watch::WatchOption;
 use super::workflow::for_each;
 use crate::client::address::{Query, escaped};

@@ -23,7 +23,7 @@ pub(super) async fn run(gateway: &ApiClient) {
     }
 }
 
-/// The override of somebody who was reported, so that the page has one to show.
+/// An override with a reason, so that the page has one to show.
 pub(super) fn pause_of_a_user() -> Value {
     json!({
         "domain": "shop", "entries": [["user", "user-40"]], "pause": true, "gateway": true,

@@ -1,5 +1,6 @@
 //! The command line: the real binary against a real server, with its output on a pipe or on a terminal.
 
+mod contexts;
 mod documents;
 mod filters;
 mod follow;

@@ -111,7 +111,10 @@ impl ListItem for LimitedJobs {
                     first(&oldest),
                     Cell::from(in_use.limit.to_string()),
                     Cell::from(in_use.used()),
-                    Cell::from(full.map(|full| full.state(in_use, screen, now)).unwrap_or_default()),
+                    Cell::from(
+                        full.map(|full| full.state(in_use, screen, now))
+                            .unwrap_or_default(),
+                    ),
                 ]);
             }
         }

@@ -43,7 +43,8 @@ fn the_demo_has_workflows_with_logs_and_limits_that_refuse() {
     );
     await_that("a paused key with its reason", || {
         let paused = asked("/v1/limits/overrides");
-        paused["items"][0]["reason"] == "reported for abuse" && paused["items"][0]["gateway"] == true
+        paused["items"][0]["reason"] == "reported for abuse"
+            && paused["items"][0]["gateway"] == true
     });
     for name in ["order", "thumbnails", "crawl", "report"] {
         let created = || asked(&format!("/v1/workflows?name={name}"))["items"][0].is_object();
