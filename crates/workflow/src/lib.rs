@@ -40,9 +40,10 @@ pub use engine::limits::unit_counter::{
     BoxFuture, LimitExhausted, Receipt, UnitCounter, UnitGrant, UnitRequest,
 };
 pub use engine::list::count::CountPage;
+pub use engine::list::failures::{FailurePage, FailureScan};
 pub use engine::list::highlights::{Highlights, JobFailure};
 pub use engine::list::partial::{MissingPartitions, PartialResult};
-pub use engine::list::query::{Cursor, Filter, Query};
+pub use engine::list::query::{Cursor, FailureFilter, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};

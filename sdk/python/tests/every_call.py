@@ -146,6 +146,7 @@ def _read_all(ask: Caller, id: str) -> None:
     page = ask("list_workflows", status="failed", name="report", tag="t", order="oldest", limit=1, id_prefix=id[:6])
     assert [workflow["id"] for workflow in page["items"]] == [id]
     assert ask("count_workflows", by="name")["by_name"]["report"]["failed"] == 1
+    assert ask("count_workflows", status="failed", error="NoSuchError", handler="h")["total"] == 0
     assert ask("draw_dot", id).startswith("digraph")
     assert "one" in ask("draw_mermaid", id)
     assert ask("draw_svg", id).startswith("<svg")

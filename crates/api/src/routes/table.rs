@@ -53,7 +53,7 @@ routes! {
         => create::create;
     /// List workflows.
     ListWorkflows: GET "/v1/workflows" () -> Json("WorkflowPage"),
-        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, ORDER, LIMIT, CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, PREFIX, ORDER, LIMIT, CURSOR],
         [InvalidCursor]
         => list::list;
     /// Create many workflows.
@@ -63,13 +63,13 @@ routes! {
         WORK, Engine, [; IDEMPOTENCY, TRACEPARENT, TRACESTATE], [] => create::create_batch;
     /// Count workflows by status.
     CountWorkflows: GET "/v1/workflows:count" () -> Json("WorkflowCount"),
-        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
         [InvalidCursor]
         => list::count;
     /// List failures by handler and kind of error.
     ///
-    /// It looks at the failed workflows that were created last, at most 1,000. Each counts once, by
-    /// the job that failed first.
+    /// It looks at the failed workflows that were created last, at most 1,000, and
+    /// counts each failed job of the range.
     ListFailures: GET "/v1/failures" () -> Json("Failures"),
         READ, Engine, [RANGE], [] => failures::show;
     /// Do the same to many workflows.

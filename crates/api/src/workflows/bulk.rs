@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_workflow::{
-    Action, Condition, Filter, ListedWorkflow, Order, Query as ListQuery, WorkflowId,
+    Action, Condition, FailureFilter, Filter, ListedWorkflow, Order, Query as ListQuery, WorkflowId,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::act::{condition, time_field};
 use super::definition::RetentionBody;
-use super::list::{MAX_PAGE_ITEMS, parse_cursor};
+use super::list::{MAX_PAGE_ITEMS, failure_filter, parse_cursor};
 use crate::http::body::{self, NameList};
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
@@ -76,6 +76,10 @@ pub(crate) struct FilterBody {
     name: Option<String>,
     /// With this tag.
     tag: Option<String>,
+    /// With a failed job that has this kind of error; only with the status `failed`.
+    error: Option<String>,
+    /// With a failed job of this handler, and of that `error` if there is one; only with the status `failed`.
+    handler: Option<String>,
     /// Created then or later.
     #[cfg_attr(test, schema(format = DateTime))]
     created_after: Option<String>,
@@ -99,6 +103,9 @@ pub(crate) struct BulkResult<'a> {
     /// Where workflows may match that were left alone, because a part of the store does not answer. Left out when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
+    /// With `error` or `handler`: how many failed workflows were left alone, because they are too large to read here. Left out when none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<usize>,
 }
 
 /// A workflow to which it could not be done.
@@ -112,7 +119,7 @@ struct BulkFailure<'a> {
 }
 
 impl FilterBody {
-    fn resolve(self) -> Result<Filter, Problem> {
+    fn resolve(self) -> Result<(Filter, Option<FailureFilter>), Problem> {
         // A program whose list came out empty does not mean all workflows.
         if self.status.as_ref().is_some_and(|words| words.0.is_empty()) {
             return Err(Problem::field(
@@ -126,14 +133,18 @@ impl FilterBody {
             .enumerate()
             .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
 
-        Ok(Filter {
-            statuses: statuses.collect::<Result<_, _>>()?,
+        let statuses = statuses.collect::<Result<Vec<_>, _>>()?;
+        let failure = failure_filter(self.error, self.handler, &statuses)
+            .map_err(|problem| problem.at("filter.status"))?;
+        let filter = Filter {
+            statuses,
             name: self.name,
             tag: self.tag,
             created_from: time_field(self.created_after, "filter.created_after", time::parse)?,
             created_to: time_field(self.created_before, "filter.created_before", time::parse)?,
             id_prefix: None,
-        })
+        };
+        Ok((filter, failure))
     }
 }
 
@@ -148,8 +159,10 @@ impl BulkBody {
             ));
         }
         let after = parse_cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
+        let (filter, failure) = self.filter.resolve()?;
         let query = ListQuery {
-            filter: self.filter.resolve()?,
+            filter,
+            failure,
             order: Order::OldestFirst,
             limit,
             after,
@@ -208,6 +221,7 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
         failed: failures.collect(),
         more: page.next.is_some(),
         incomplete: Incomplete::from_missing(&page.missing),
+        unread: Some(page.unread).filter(|unread| *unread > 0),
         next_cursor: page.next.map(|next| next.to_string()),
     }))
 }

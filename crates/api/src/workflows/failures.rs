@@ -6,8 +6,8 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use serde::Serialize;
 use tidegate_workflow::{
-    Cursor, Engine, Filter, JobFailure, MissingPartitions, Order, Query as ListQuery, Status,
-    Timestamp, WorkflowId,
+    Engine, FailurePage, FailureScan, Filter, JobFailure, ListedWorkflow, Order,
+    Query as ListQuery, Status, Timestamp, WorkflowId,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -21,16 +21,12 @@ use crate::state::history::HistoryRange;
 use crate::views::error_summary::shortened;
 use crate::views::incomplete::Incomplete;
 
-/// Most failed workflows that a call looks at.
-const MAX_WORKFLOWS: usize = 1_000;
-/// Workflows that are read at a time: as many as the longest list that shows errors.
-const PAGE_ITEMS: usize = 100;
 /// Most groups of an answer. With the longest names and messages they stay below 256 KiB.
 const MAX_GROUPS: usize = 50;
 /// Points of a group: a small chart has no room for more.
 const POINTS: usize = 24;
 
-/// Failures at the jobs that failed first, by handler and kind of error.
+/// Failed jobs by handler and kind of error.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct Failures {
@@ -47,8 +43,10 @@ pub(crate) struct Failures {
     workflows: usize,
     /// Whether there are more failed workflows.
     more: bool,
-    /// How many of those that were looked at are in no group, because they are too large to read here, or no job of them failed.
+    /// How many of those that were looked at are too large to read here: they are in no group.
     unread: usize,
+    /// How many failed jobs are in no group, because their workflow has more than 1,000 of them.
+    unread_jobs: usize,
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
@@ -65,14 +63,21 @@ struct FailureGroup {
     /// The message of the latest error, cut to 200 characters; null when it is lost.
     #[cfg_attr(test, schema(required))]
     message: Option<String>,
-    /// How many workflows failed so in the range.
+    /// The number of workflows, as in `workflows`.
     count: u64,
+    /// How many jobs failed so in the range.
+    jobs: u64,
+    /// How many workflows these jobs are of.
+    workflows: u64,
     first_at: Rfc3339,
     last_at: Rfc3339,
     /// Numbers of failures in steps of the range, the oldest first.
     #[cfg_attr(test, schema(min_items = 24, max_items = 24))]
     points: [u32; POINTS],
     sample: FailureSample,
+    /// The workflow that was counted last.
+    #[serde(skip)]
+    counted: Option<WorkflowId>,
 }
 
 /// The latest failure of a group.
@@ -86,10 +91,11 @@ struct FailureSample {
     job: String,
 }
 
-/// A failed workflow, and the failure of its first failed job.
+/// A failed job of a workflow.
 struct Failed<'f> {
     workflow: WorkflowId,
     name: &'f str,
+    at: Timestamp,
     failure: &'f JobFailure,
 }
 
@@ -111,25 +117,25 @@ impl FailureGroups {
 
     /// Adds a failure, unless it is older than the range.
     fn add(&mut self, failed: &Failed<'_>) {
-        let failure = failed.failure;
-        let Some(at) = failure.finished_at.filter(|at| *at >= self.from) else {
+        let Failed { at, failure, .. } = *failed;
+        if at < self.from {
             return;
-        };
+        }
         let kind = failure.error.as_ref().map(|error| error.kind.clone());
         let group = match self.groups.entry((failure.handler.clone(), kind)) {
             Entry::Occupied(entry) => {
                 let group = entry.into_mut();
                 if at > group.last_at.0 {
-                    group.show_latest(at, failed);
+                    group.show_latest(failed);
                 }
                 group
             }
             Entry::Vacant(entry) => {
-                let group = FailureGroup::new(entry.key(), at, failed);
+                let group = FailureGroup::new(entry.key(), failed);
                 entry.insert(group)
             }
         };
-        group.count += 1;
+        group.count(failed.workflow);
         group.first_at = Rfc3339(group.first_at.0.min(at));
         let step = at.since(self.from).as_micros() / self.step.as_micros();
         let step = usize::try_from(step).unwrap_or(POINTS).min(POINTS - 1);
@@ -151,28 +157,51 @@ impl FailureGroups {
 }
 
 impl FailureGroup {
-    fn new(key: &(String, Option<String>), at: Timestamp, failed: &Failed<'_>) -> Self {
+    fn new(key: &(String, Option<String>), failed: &Failed<'_>) -> Self {
         let (handler, kind) = key.clone();
+        let at = failed.at;
         Self {
             handler,
             kind,
             message: failed.message(),
             count: 0,
+            jobs: 0,
+            workflows: 0,
             first_at: Rfc3339(at),
             last_at: Rfc3339(at),
             points: [0; POINTS],
             sample: failed.sample(),
+            counted: None,
         }
     }
 
-    fn show_latest(&mut self, at: Timestamp, failed: &Failed<'_>) {
-        self.last_at = Rfc3339(at);
+    /// Counts a job of a workflow. Jobs of one workflow come one after the other.
+    fn count(&mut self, workflow: WorkflowId) {
+        self.jobs += 1;
+        if self.counted.replace(workflow) != Some(workflow) {
+            self.workflows += 1;
+            self.count = self.workflows;
+        }
+    }
+
+    fn show_latest(&mut self, failed: &Failed<'_>) {
+        self.last_at = Rfc3339(failed.at);
         self.message = failed.message();
         self.sample = failed.sample();
     }
 }
 
-impl Failed<'_> {
+impl<'f> Failed<'f> {
+    fn new(item: &'f ListedWorkflow, failure: &'f JobFailure) -> Self {
+        let ended = failure.finished_at.or(item.meta.finished_at);
+        Self {
+            workflow: item.workflow,
+            name: &item.label.name,
+            at: ended.unwrap_or(item.meta.created_at),
+            failure,
+        }
+    }
+
     fn message(&self) -> Option<String> {
         let error = self.failure.error.as_ref()?;
         Some(shortened(&error.message).to_owned())
@@ -187,64 +216,25 @@ impl Failed<'_> {
     }
 }
 
-/// Failed workflows that were looked at, those that were created last.
-struct FailureScan {
-    groups: FailureGroups,
-    workflows: usize,
-    /// Number of workflows whose failure was not read.
-    unread: usize,
-    missing: MissingPartitions,
-    cursor: Option<Cursor>,
-}
-
-impl FailureScan {
-    /// Looks at the newest failed workflows, at most `MAX_WORKFLOWS`.
-    async fn read(engine: &Engine, groups: FailureGroups) -> Result<Self, Problem> {
-        let mut scan = Self {
-            groups,
-            workflows: 0,
-            unread: 0,
-            missing: MissingPartitions::default(),
-            cursor: None,
-        };
-        loop {
-            scan.read_page(engine).await?;
-            if scan.cursor.is_none() || scan.workflows >= MAX_WORKFLOWS {
-                return Ok(scan);
-            }
-        }
-    }
-
-    /// Looks at the next page.
-    async fn read_page(&mut self, engine: &Engine) -> Result<(), Problem> {
-        let filter = Filter {
-            statuses: vec![Status::Failed],
-            ..Filter::default()
-        };
-        let query = ListQuery {
-            filter,
-            order: Order::NewestFirst,
-            limit: PAGE_ITEMS,
-            after: self.cursor.take(),
-        };
-        let page = engine.list(&query).await?;
-        let highlights = engine.highlights(&page).await?;
-        self.workflows += page.items.len();
+/// Reads the failed workflows that were created last.
+async fn read(engine: &Engine, groups: &mut FailureGroups) -> Result<FailureScan, Problem> {
+    let filter = Filter {
+        statuses: vec![Status::Failed],
+        ..Filter::default()
+    };
+    let mut scan = FailureScan::new(&ListQuery {
+        filter,
+        order: Order::NewestFirst,
+        ..ListQuery::default()
+    });
+    while let Some(FailurePage { page, failures }) = engine.next_failures(&mut scan).await? {
         for item in &page.items {
-            let found = highlights.get(&item.workflow);
-            match found.and_then(|highlights| highlights.failure.as_ref()) {
-                Some(failure) => self.groups.add(&Failed {
-                    workflow: item.workflow,
-                    name: &item.label.name,
-                    failure,
-                }),
-                None => self.unread += 1,
+            for failure in &failures[&item.workflow] {
+                groups.add(&Failed::new(item, failure));
             }
         }
-        self.missing.0.extend(page.missing.0);
-        self.cursor = page.next;
-        Ok(())
     }
+    Ok(scan)
 }
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
@@ -252,9 +242,10 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let span = HistoryRange::from_query(&mut query)?.span();
     query.finish()?;
     let until = request.now();
-    let scan = FailureScan::read(request.engine(), FailureGroups::new(until, span)).await?;
-    let step_ms = u64::try_from(scan.groups.step.as_millis()).unwrap_or(u64::MAX);
-    let mut items = scan.groups.into_sorted();
+    let mut groups = FailureGroups::new(until, span);
+    let scan = read(request.engine(), &mut groups).await?;
+    let step_ms = u64::try_from(groups.step.as_millis()).unwrap_or(u64::MAX);
+    let mut items = groups.into_sorted();
     let groups = items.len();
     items.truncate(MAX_GROUPS);
     Ok(json::ok(&Failures {
@@ -263,8 +254,9 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         items,
         groups,
         workflows: scan.workflows,
-        more: scan.cursor.is_some(),
+        more: scan.next.is_some(),
         unread: scan.unread,
+        unread_jobs: scan.unread_jobs,
         incomplete: Incomplete::from_missing(&scan.missing),
     }))
 }
@@ -296,14 +288,19 @@ mod tests {
         }
     }
 
+    fn failed(failure: &JobFailure) -> Failed<'_> {
+        Failed {
+            workflow: "01M7Z85C8H08RJZ5Q5JGPKMY04".parse().unwrap(),
+            name: "order",
+            at: failure.finished_at.unwrap(),
+            failure,
+        }
+    }
+
     fn groups(failures: &[JobFailure]) -> Vec<FailureGroup> {
         let mut groups = FailureGroups::new(UNTIL, 24 * MINUTE);
         for failure in failures {
-            groups.add(&Failed {
-                workflow: "01M7Z85C8H08RJZ5Q5JGPKMY04".parse().unwrap(),
-                name: "order",
-                failure,
-            });
+            groups.add(&failed(failure));
         }
         groups.into_sorted()
     }
@@ -320,7 +317,7 @@ mod tests {
         ]);
         let shown: Vec<_> = found
             .iter()
-            .map(|group| (group.kind.as_deref(), group.message.as_deref(), group.count))
+            .map(|group| (group.kind.as_deref(), group.message.as_deref(), group.jobs))
             .collect();
         assert_eq!(
             shown,
@@ -331,6 +328,7 @@ mod tests {
             ]
         );
         let declined = &found[1];
+        assert_eq!(declined.workflows, 1, "all are of one workflow");
         assert_eq!(declined.first_at.0, UNTIL.before(20 * MINUTE));
         assert_eq!(declined.last_at.0, UNTIL.before(MINUTE));
         let at: Vec<usize> = (0..POINTS).filter(|at| declined.points[*at] > 0).collect();
@@ -341,11 +339,7 @@ mod tests {
     #[test]
     fn a_failure_after_the_range_is_in_its_last_step() {
         let mut early = FailureGroups::new(UNTIL.before(5 * MINUTE), 24 * MINUTE);
-        early.add(&Failed {
-            workflow: "01M7Z85C8H08RJZ5Q5JGPKMY04".parse().unwrap(),
-            name: "order",
-            failure: &failure("Timeout", 0),
-        });
+        early.add(&failed(&failure("Timeout", 0)));
         assert_eq!(early.into_sorted()[0].points[POINTS - 1], 1);
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use serde::Serialize;
-use tidegate_workflow::{Cursor, Filter, Order, PartialResult, Query as ListQuery, Status};
+use tidegate_workflow::{
+    Cursor, FailureFilter, Filter, Order, PartialResult, Query as ListQuery, Status,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -33,6 +35,9 @@ pub(crate) struct WorkflowPage<'a> {
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
+    /// With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<usize>,
 }
 
 /// How many workflows there are.
@@ -46,12 +51,15 @@ pub(crate) struct CountAnswer {
     /// Numbers by name and status, with `by=name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     by_name: Option<BTreeMap<String, StatusCounts>>,
-    /// With `by=name`, the cursor of the next names. Left out when these are the last.
+    /// With `by=name`, the cursor of the next names; with `error` or `handler`, of the next workflows. Left out when there are no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
+    /// With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when none is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unread: Option<usize>,
 }
 
 /// Numbers of workflows by status.
@@ -71,6 +79,29 @@ fn parse_filter(query: &mut Query) -> Result<Filter, Problem> {
     })
 }
 
+/// The filter by failed jobs, which only failed workflows are read for.
+pub(crate) fn failure_filter(
+    kind: Option<String>,
+    handler: Option<String>,
+    statuses: &[Status],
+) -> Result<Option<FailureFilter>, Problem> {
+    if kind.is_none() && handler.is_none() {
+        return Ok(None);
+    }
+    if statuses != [Status::Failed] {
+        return Err(Problem::field(
+            "status",
+            "expected only the status failed: error and handler are of failed jobs",
+        ));
+    }
+    Ok(Some(FailureFilter { kind, handler }))
+}
+
+fn parse_failure(query: &mut Query, filter: &Filter) -> Result<Option<FailureFilter>, Problem> {
+    let (kind, handler) = (query.remove("error"), query.remove("handler"));
+    failure_filter(kind, handler, &filter.statuses)
+}
+
 fn parse_order(query: &mut Query) -> Result<Order, Problem> {
     match query.remove("order").as_deref() {
         None | Some("newest") => Ok(Order::NewestFirst),
@@ -88,6 +119,7 @@ pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Probl
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let filter = parse_filter(&mut query)?;
+    let failure = parse_failure(&mut query, &filter)?;
     let order = parse_order(&mut query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
     let after = parse_cursor(query.remove("cursor"))?;
@@ -96,6 +128,7 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
         .engine()
         .list(&ListQuery {
             filter,
+            failure,
             order,
             limit,
             after,
@@ -120,12 +153,46 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
         items: items.collect(),
         next_cursor,
         incomplete: Incomplete::from_missing(&page.missing),
+        unread: Some(page.unread).filter(|unread| *unread > 0),
+    }))
+}
+
+/// Counts the failed workflows of a filter by failed jobs, of as many as one call reads.
+async fn count_failed(
+    request: &RequestContext<'_>,
+    mut query: Query,
+    filter: Filter,
+    failure: FailureFilter,
+) -> HandlerResult {
+    let after = parse_cursor(query.remove("cursor"))?;
+    query.finish()?;
+    let as_of = Rfc3339(request.now());
+    let query = ListQuery {
+        filter,
+        failure: Some(failure),
+        order: Order::OldestFirst,
+        limit: MAX_PAGE_ITEMS,
+        after,
+    };
+    let page = request.engine().list(&query).await?;
+    let total = page.items.len() as u64;
+    Ok(json::ok(&CountAnswer {
+        total,
+        by_status: numbers(vec![(Status::Failed, total)]),
+        as_of,
+        by_name: None,
+        next_cursor: page.next.map(|next| next.to_string()),
+        incomplete: Incomplete::from_missing(&page.missing),
+        unread: Some(page.unread).filter(|unread| *unread > 0),
     }))
 }
 
 pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
     let filter = parse_filter(&mut query)?;
+    if let Some(failure) = parse_failure(&mut query, &filter)? {
+        return count_failed(request, query, filter, failure).await;
+    }
     let by = query.remove("by");
     let names = match by.as_deref() {
         None => None,
@@ -170,6 +237,7 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
         by_name,
         next_cursor,
         incomplete,
+        unread: None,
     }))
 }
 

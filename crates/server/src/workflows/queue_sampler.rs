@@ -212,6 +212,7 @@ impl JobSampler {
             order: Order::OldestFirst,
             limit: WORKFLOWS_PER_PAGE,
             after: self.after,
+            ..Query::default()
         };
         let page = engine.list(&query).await.ok()?;
         for workflow in &page.items {

@@ -2,6 +2,7 @@
 //! however many workflows exist.
 
 pub(crate) mod count;
+pub(crate) mod failures;
 pub(crate) mod highlights;
 pub(crate) mod partial;
 pub(crate) mod query;
@@ -12,6 +13,7 @@ pub(crate) mod waiting_keys;
 use hashbrown::HashMap;
 use tracing::warn;
 
+use self::failures::FailureScan;
 use self::highlights::has_highlights;
 use self::partial::MissingPartitions;
 use self::query::{Cursor, Query};
@@ -36,6 +38,8 @@ pub struct Page {
     pub next: Option<Cursor>,
     /// Partitions that did not answer: their workflows are left out.
     pub missing: MissingPartitions,
+    /// Number of workflows whose failed jobs could not be read, of a query by failed jobs.
+    pub unread: usize,
     /// The jobs of small workflows in which something failed or runs.
     small_jobs: HashMap<WorkflowId, Vec<Job>>,
 }
@@ -57,6 +61,14 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn list(&self, query: &Query) -> Result<Page, EngineError> {
+        if query.failure.is_some() {
+            return self.list_failed(query).await;
+        }
+        self.list_indexed(query).await
+    }
+
+    /// One page of workflows, without a filter by failed jobs.
+    async fn list_indexed(&self, query: &Query) -> Result<Page, EngineError> {
         let limit = query.limit.max(1);
         let mut page = Page {
             items: Vec::with_capacity(limit),
@@ -79,6 +91,27 @@ impl Engine {
                 break;
             }
         }
+        if page.items.len() > limit {
+            page.items.truncate(limit);
+            page.next = page.items.last().map(|last| last.workflow);
+        }
+        Ok(page)
+    }
+
+    /// One page of the workflows with a failed job that the query admits.
+    async fn list_failed(&self, query: &Query) -> Result<Page, EngineError> {
+        let limit = query.limit.max(1);
+        let mut scan = FailureScan::new(query);
+        let mut page = Page::default();
+        while page.items.len() < limit
+            && let Some(found) = self.next_failures(&mut scan).await?
+        {
+            page.items.extend(found.page.items);
+            page.small_jobs.extend(found.page.small_jobs);
+        }
+        page.next = scan.next;
+        page.unread = scan.unread;
+        page.missing = scan.missing;
         if page.items.len() > limit {
             page.items.truncate(limit);
             page.next = page.items.last().map(|last| last.workflow);

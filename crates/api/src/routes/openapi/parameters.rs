@@ -49,6 +49,16 @@ pub(crate) const STATUS: Parameter = query(
 );
 pub(crate) const WORKFLOW_NAME: Parameter = query("name", "Of this name.", ParameterKind::Text);
 pub(crate) const TAG: Parameter = query("tag", "With this tag.", ParameterKind::Text);
+pub(crate) const FAILED_WITH: Parameter = query(
+    "error",
+    "With a failed job that has this kind of error; only with the status `failed`.",
+    ParameterKind::Text,
+);
+pub(crate) const FAILED_HANDLER: Parameter = query(
+    "handler",
+    "With a failed job of this handler, and of that `error` if there is one; only with the status `failed`.",
+    ParameterKind::Text,
+);
 pub(crate) const CREATED_AFTER: Parameter = query(
     "created_after",
     "Created then or later.",

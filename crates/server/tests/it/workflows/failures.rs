@@ -63,3 +63,109 @@ fn failures_are_grouped_by_handler_and_kind() {
         }
     });
 }
+
+/// Fails all ready jobs with an error of the kind.
+fn fail_ready(flows: &Flows, kind: &str) {
+    loop {
+        let leases = flows.claim(100);
+        if leases.is_empty() {
+            return;
+        }
+        let report = |lease: &Value| {
+            let error = json!({"kind": kind, "message": "no"});
+            json!({"lease": lease["lease"], "outcome": "failed", "error": error, "retry": "never"})
+        };
+        let reports: Vec<Value> = leases.iter().map(report).collect();
+        flows.post("/v1/jobs/report", json!({"reports": reports}));
+    }
+}
+
+#[test]
+fn failures_of_large_workflows_are_counted_or_named_as_unread() {
+    on_each_store(|flows| {
+        let params = |bytes: usize| json!({"text": "x".repeat(bytes)});
+        let of = |bytes: usize| {
+            let job = |name: &str| json!({"name": name, "handler": "h", "params": params(bytes)});
+            json!({"name": "large", "jobs": [job("a"), job("b")]})
+        };
+        for _ in 0..40 {
+            flows.create(of(20_000));
+        }
+        flows.create(of(100_000));
+        fail_ready(flows, "Timeout");
+        for _ in 0..2 {
+            let found = flows.get("/v1/failures");
+            let group = &found["items"][0];
+            let counts = [&group["jobs"], &group["workflows"], &group["count"]];
+            assert_eq!(counts, [&json!(80), &json!(40), &json!(40)]);
+            let rest = ["groups", "workflows", "more", "unread", "unread_jobs"];
+            let rest = rest.map(|name| found[name].clone());
+            assert_eq!(
+                rest,
+                [json!(1), json!(41), json!(false), json!(1), json!(0)]
+            );
+        }
+    });
+}
+
+#[test]
+fn a_group_of_failures_is_a_filter() {
+    on_each_store(|flows| {
+        let declined = [
+            fail(flows, "charge", "CardDeclined"),
+            fail(flows, "charge", "CardDeclined"),
+        ];
+        let refund = fail(flows, "refund", "CardDeclined");
+        fail(flows, "charge", "Timeout");
+        let ids = |query: &str| -> Vec<String> {
+            let path = format!("/v1/workflows?status=failed&order=oldest&{query}");
+            let page = flows.get(&path);
+            assert_eq!(page["next_cursor"], Value::Null);
+            let items = page["items"].as_array().unwrap().iter();
+            items
+                .map(|item| item["id"].as_str().unwrap().to_owned())
+                .collect()
+        };
+        assert_eq!(ids("error=CardDeclined&handler=charge"), declined);
+        assert_eq!(ids("error=CardDeclined").len(), 3);
+        assert_eq!(ids("handler=refund"), [refund.clone()]);
+        assert_eq!(ids("error=CardDeclined&name=refund"), [refund]);
+        assert_eq!(ids("error=Other"), [""; 0]);
+        let count = flows.get("/v1/workflows:count?status=failed&error=CardDeclined");
+        assert_eq!(count["by_status"], json!({"failed": 3}));
+        let act = |action: &str, cursor: Value| {
+            let filter = json!({"status": "failed", "error": "CardDeclined", "handler": "charge"});
+            let body = json!({"action": action, "filter": filter, "limit": 1, "cursor": cursor});
+            flows.post("/v1/workflows:bulk", body)
+        };
+        let first = act("retry", Value::Null);
+        let numbers = |page: &Value| ["matched", "done", "more"].map(|name| page[name].clone());
+        assert_eq!(numbers(&first), [json!(1), json!(1), json!(true)]);
+        let second = act("retry", first["next_cursor"].clone());
+        assert_eq!(numbers(&second)[..2], [json!(1), json!(1)]);
+        assert_eq!(ids("error=CardDeclined").len(), 1);
+        for id in declined {
+            assert_eq!(
+                flows.get(&format!("/v1/workflows/{id}"))["status"],
+                "running"
+            );
+        }
+        fail_ready(flows, "CardDeclined");
+        act("delete", Value::Null);
+        assert_eq!(ids("error=CardDeclined&handler=charge").len(), 1);
+        for (filter, path) in [
+            (json!({"error": "Timeout"}), "filter.status"),
+            (
+                json!({"handler": "charge", "status": ["failed", "running"]}),
+                "filter.status",
+            ),
+        ] {
+            let body = json!({"action": "retry", "filter": filter});
+            let (status, _, at) = flows.refused("/v1/workflows:bulk", body);
+            assert_eq!((status, at), (422, json!(path)));
+        }
+        for path in ["", ":count"].map(|verb| format!("/v1/workflows{verb}?error=Timeout")) {
+            assert_eq!(problem(&flows.ask("GET", &path, &[], "")).0, 422, "{path}");
+        }
+    });
+}

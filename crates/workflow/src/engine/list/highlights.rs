@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::{ListedWorkflow, Page};
-use crate::codec::{ResultField, StoreError, decode};
+use crate::codec::{ResultField, StoreError, StoredState, decode};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::graph::{Graph, LARGE_GRAPH_BYTES};
@@ -17,9 +17,9 @@ use crate::model::{AttemptError, JobIndex, JobState, Meta, Timestamp, WorkflowId
 /// Maximum running jobs that are named.
 const MAX_RUNNING: usize = 3;
 /// Maximum states of jobs that one call reads for workflows that are not small: about 1 MiB.
-const MAX_JOBS: usize = 16_384;
+pub(super) const MAX_JOBS: usize = 16_384;
 /// Maximum bytes of graphs that one call reads for these workflows: some milliseconds to decode.
-const MAX_GRAPH_BYTES: u64 = 1 << 20;
+pub(super) const MAX_GRAPH_BYTES: u64 = 1 << 20;
 
 /// The first failure and the running jobs of a workflow, for lists.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -108,6 +108,17 @@ pub(super) fn has_highlights(meta: &Meta) -> bool {
     meta.counts.count(JobState::Failed) > 0 || meta.counts.count_by_word("running") > 0
 }
 
+/// The jobs of a state. Those that cannot be decoded are left out.
+pub(super) fn decoded_jobs(id: WorkflowId, state: &StoredState) -> Vec<(JobIndex, Job)> {
+    let job = |(index, bytes): &(JobIndex, Vec<u8>)| {
+        let decoded = decode(bytes, || {
+            format!("the state of job {index} of workflow {id}")
+        });
+        Some((*index, decoded.ok()?))
+    };
+    state.jobs.iter().filter_map(job).collect()
+}
+
 impl Engine {
     /// The first failures and running jobs of the workflows of a page. Workflows without any are
     /// left out, and those for which more would have to be read than one call may.
@@ -169,13 +180,7 @@ impl Engine {
                 continue;
             }
             remaining_bytes -= bytes;
-            let job = |(index, bytes): &(JobIndex, Vec<u8>)| {
-                let decoded = decode(bytes, || {
-                    format!("the state of job {index} of workflow {id}")
-                });
-                Some((*index, decoded.ok()?))
-            };
-            let jobs: Vec<(JobIndex, Job)> = state.jobs.iter().filter_map(job).collect();
+            let jobs = decoded_jobs(id, &state);
             let jobs = jobs.iter().map(|(index, job)| (*index, job));
             shown.push(ShownJobs::choose(id, jobs));
         }
@@ -210,7 +215,7 @@ impl Engine {
 
     /// Graphs of workflows, from memory if they were used or shown here. Those that do not exist or
     /// cannot be decoded are left out.
-    async fn graphs(
+    pub(super) async fn graphs(
         &self,
         ids: &[WorkflowId],
     ) -> Result<HashMap<WorkflowId, Arc<Graph>>, StoreError> {

@@ -21,11 +21,23 @@ pub struct Filter {
     pub id_prefix: Option<IdPrefix>,
 }
 
+/// A filter by the failed jobs of workflows: one job must match all fields that are set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FailureFilter {
+    /// This kind of error.
+    pub kind: Option<String>,
+    /// This handler.
+    pub handler: Option<String>,
+}
+
 /// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Query {
     /// The filter of the list.
     pub filter: Filter,
+    /// A failed job. No index has these, so a page reads a bounded number of workflows, and may have
+    /// fewer items than its limit.
+    pub failure: Option<FailureFilter>,
     /// The order of creation.
     pub order: Order,
     /// The maximum number of workflows.
