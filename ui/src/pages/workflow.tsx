@@ -14,6 +14,7 @@ import { Ago, Duration, now, Time } from "../parts/time";
 import { cut, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { navigate, href, place, setQuery } from "../router";
+import { useFailures } from "./failures";
 import { verbsOf, MAIN } from "./workflow/verbs";
 import { GraphView } from "./workflow/graph";
 import { JobPanel } from "./workflow/job-panel";
@@ -267,10 +268,10 @@ const others = (counts: Workflow["job_counts"]): string =>
 function Failed({ id, workflow, jobs }: { id: string; workflow: Workflow; jobs: readonly Job[] }) {
   const failed = jobs.filter((job) => job.state === "failed");
   const [job] = failed;
-  const like = usePoll<Page<Workflow>>(job?.error ? "v1/workflows?status=failed&limit=100" : null, 30_000).data;
+  const like = useFailures(30_000, !!job?.error).data;
   if (!job) return null;
   const { error } = job;
-  const alike = like?.items.filter((one) => one.id !== workflow.id && one.error?.kind === error?.kind).length ?? 0;
+  const alike = (like?.items.find((one) => one.handler === job.handler && one.kind === error?.kind)?.workflows ?? 1) - 1;
   const blocked = workflow.job_counts["blocked"] ?? 0;
   const final = job.attempt < job.retries + 1;
   return (

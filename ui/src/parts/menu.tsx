@@ -37,10 +37,24 @@ export async function forEachOf<T>(all: readonly T[], act: (one: T) => Promise<v
   }));
 }
 
+/** An answer about many things. */
+interface Answer {
+  readonly done?: number;
+  readonly next_cursor?: string | null;
+  readonly failed?: readonly { readonly error: { readonly detail: string } }[];
+}
+
+/** How many were done, with what follows the cursor of the answer. */
+async function makeAll(call: Call): Promise<number> {
+  const { done = 1, next_cursor: cursor, failed } = (await request<Answer | null>(call)) ?? {};
+  if (failed?.[0]) showError(failed[0].error.detail);
+  return done + (cursor ? await makeAll({ ...call, body: { ...(call.body as object), cursor } }) : 0);
+}
+
 /** How many were done: another user may have done the others. */
 async function make(calls: readonly Call[]): Promise<number> {
   let count = 0;
-  await forEachOf(calls, (call) => request<unknown>(call).then(() => void count++, (problem: unknown) => {
+  await forEachOf(calls, (call) => makeAll(call).then((done) => void (count += done), (problem: unknown) => {
     if (calls.length === 1 || !(problem instanceof ApiError && [404, 409].includes(problem.status))) throw problem;
   }));
   return count;

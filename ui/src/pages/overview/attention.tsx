@@ -2,16 +2,17 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { mayAct, path, request, unreachable, withQuery } from "../../api";
+import { path } from "../../api";
 import { health, load, status } from "../../frame/server";
 import { Action } from "../../parts/action";
 import { Icon, type IconName } from "../../parts/icon";
 import { Name } from "../../parts/text";
 import { Ago, now, span } from "../../parts/time";
-import { showError, showToast } from "../../parts/toasts";
+import { VerbButton } from "../../parts/menu";
 import { retryNow, usePoll } from "../../poll";
 import { href } from "../../router";
-import type { Page, Workflow } from "../../model";
+import type { Page } from "../../model";
+import { groupKey, newestHref, retryVerb, useFailures, type FailureGroup } from "../failures";
 import { entriesText, limitHref, pauseOf, type KnownLimit } from "../limits/known";
 import type { Override } from "../limits/model";
 import { OverrideLine, Resume, subjectOf } from "../limits/override";
@@ -31,12 +32,6 @@ const MAX_SHOWN = 4;
 const REFUSED_SHARE = 0.2;
 const OLDEST_JOB_MS = 60_000;
 const WORKER_GONE_MS = 60_000;
-/** Failed workflows that are read. */
-const MAX_FAILED = 100;
-
-interface FailedWorkflow extends Workflow {
-  readonly error?: { readonly job: string; readonly kind: string; readonly message: string };
-}
 
 interface QueueNow {
   readonly name: string;
@@ -67,36 +62,17 @@ function configuration(): AttentionItem[] {
   return [{ key: "configuration", icon: "limits", kind: "bad", title: <b>Configuration refused</b>, reason: <><Ago at={refused.at} />{mistake ? <>: <Name text={mistake.text} max={100} /></> : null}</>, action: <Open to={href(["limits"])} of="the configuration" /> }];
 }
 
-async function retryAll(ids: readonly string[]): Promise<void> {
-  const results = await Promise.allSettled(ids.map((id) => request({ method: "POST", path: path("v1/workflows", [id], ":retry"), body: {} })));
-  const done = results.filter(({ status: one }) => one === "fulfilled").length;
-  const failed = results.find((one) => one.status === "rejected");
-  if (failed) showError(failed.reason);
-  if (done > 0) showToast(`Retried ${done === 1 ? "1 workflow" : `${done} workflows`}.`);
-  retryNow();
-}
-
-function failures(of: readonly FailedWorkflow[] | undefined): AttentionItem[] {
-  const groups = new Map<string, FailedWorkflow[]>();
-  for (const one of of ?? []) {
-    const key = `${one.name} ${one.error?.job ?? ""} ${one.error?.kind ?? ""}`;
-    groups.set(key, [...(groups.get(key) ?? []), one]);
-  }
-  return [...groups].map(([key, all]) => {
-    const first = all[0] as FailedWorkflow;
-    const ids = all.map(({ id }) => id);
-    return {
-      key: `failed ${key}`,
-      icon: "warning",
-      kind: "bad",
-      title: <><b><Name text={first.error?.kind ?? "Failed"} max={40} /></b> <Name text={first.error?.message ?? ""} max={80} /></>,
-      reason: <>{all.length} <Name text={first.name} max={30} />{all.length > 1 ? "s" : ""} at <a href={href(["workflows", first.id], { job: first.error?.job ?? null })}><Name text={first.error?.job ?? first.name} max={30} /></a>, newest <Ago at={first.finished_at} /></>,
-      action: mayAct()
-        ? <button class="small" disabled={unreachable.value !== null} onClick={() => void retryAll(ids)}>Retry {all.length}</button>
-        : <Open to={href(["failures"])} of="failures" />,
-    };
-  });
-}
+const failures = (of: readonly FailureGroup[] = []): AttentionItem[] => of.map((group) => {
+  const retry = retryVerb(group);
+  return {
+    key: `failed ${groupKey(group)}`,
+    icon: "warning",
+    kind: "bad",
+    title: <><b><Name text={group.kind ?? "Failed"} max={40} /></b> <Name text={group.message ?? ""} max={80} /></>,
+    reason: <>{group.jobs.toLocaleString("en")} of <Name text={group.handler} max={30} />, newest at <a href={newestHref(group)}><Name text={group.sample.job} max={30} /></a> <Ago at={group.last_at} /></>,
+    action: retry ? <VerbButton verb={retry} small /> : <Open to={href(["failures"])} of="failures" />,
+  };
+});
 
 function limits(of: readonly KnownLimit[]): AttentionItem[] {
   return of
@@ -160,7 +136,7 @@ export const attentionRows = signal(0);
 
 export function Attention({ known }: { known: readonly KnownLimit[] }) {
   const [all, showAll] = useState(false);
-  const failed = usePoll<Page<FailedWorkflow>>(withQuery("v1/workflows", { status: "failed", limit: MAX_FAILED }), 5000);
+  const failed = useFailures();
   const overrides = usePoll<{ readonly items: readonly Override[] }>("v1/limits/overrides", 2000).data?.items;
   const queues = usePoll<Page<QueueNow>>("v1/queues?limit=100", 5000).data?.items;
   const workers = usePoll<Page<WorkerNow>>("v1/workers?limit=100", 5000).data?.items;
