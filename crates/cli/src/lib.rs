@@ -50,7 +50,7 @@ pub enum Call {
     Workflow(commands::workflow::WorkflowCommand),
     /// Show and control single jobs of a workflow
     Job(commands::job::JobCommand),
-    /// List failures by handler and kind of error
+    /// List failures by handler and kind of error, and retry them
     Failure(commands::failure::FailureCommand),
     /// Show and pause queues, and set their limits and weights
     Queue(commands::queue::QueueCommand),

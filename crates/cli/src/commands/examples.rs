@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Uses of each command.
-const EXAMPLES: [&str; 68] = [
+const EXAMPLES: [&str; 69] = [
     "tidegate serve",
     "tidegate version",
     "tidegate status",
@@ -45,6 +45,7 @@ const EXAMPLES: [&str; 68] = [
     "tidegate job cancel 01M7Z85C8H08RJZ5Q5JGPKMY04 fetch",
     "tidegate failure list",
     "tidegate failure list --range 1h --watch",
+    "tidegate failure retry CardDeclined --handler bank.charge --dry-run",
     "tidegate queue list",
     "tidegate queue pause default",
     "tidegate queue resume default",

@@ -1,10 +1,12 @@
-//! `tidegate failure`: failed workflows by handler and kind of error.
+//! `tidegate failure`: failed jobs by handler and kind of error, and their retry.
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::watch::WatchOption;
+use super::workflow::list::FailureFilter;
+use super::workflow::targets::{BulkAction, Confirmation, Targets};
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
 use crate::client::model::Incomplete;
@@ -14,7 +16,7 @@ use crate::output::moment::Moment;
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen};
 
-/// List failures by handler and kind of error.
+/// List failures by handler and kind of error, and retry them.
 #[derive(Debug, Args)]
 pub struct FailureCommand {
     #[command(subcommand)]
@@ -25,6 +27,19 @@ pub struct FailureCommand {
 enum FailureVerb {
     /// List failures by handler and kind of error, the latest first
     List(FailureListArgs),
+    /// Run the failed jobs of all workflows again in which a job failed with an error
+    Retry(FailureRetryArgs),
+}
+
+#[derive(Debug, Args)]
+struct FailureRetryArgs {
+    /// Kind of error, as in the list
+    kind: String,
+    /// Only if a job of this handler failed with it
+    #[arg(long)]
+    handler: Option<String>,
+    #[command(flatten)]
+    confirmation: Confirmation,
 }
 
 #[derive(Debug, Args)]
@@ -66,15 +81,19 @@ struct FailureAnswer {
     items: Vec<Box<RawValue>>,
     workflows: u64,
     more: bool,
+    unread: u64,
     incomplete: Option<Incomplete>,
 }
 
-/// Workflows that failed by jobs of one handler with one kind of error.
+/// Jobs of one handler that failed with one kind of error.
 #[derive(Debug, Deserialize)]
 struct FailureGroup {
     handler: String,
     kind: Option<String>,
     message: Option<String>,
+    /// Older servers send only the number of workflows.
+    #[serde(default)]
+    jobs: Option<u64>,
     count: u64,
     first_at: Moment,
     last_at: Moment,
@@ -91,11 +110,27 @@ struct FailureSample {
 
 impl FailureCommand {
     pub(crate) async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
-        let FailureVerb::List(wanted) = self.verb;
-        let query = Query::default().with("range", Some(wanted.range.text()));
+        match self.verb {
+            FailureVerb::List(wanted) => wanted.run(remote, screen).await,
+            FailureVerb::Retry(wanted) => wanted.run(remote, screen).await,
+        }
+    }
+}
+
+impl FailureRetryArgs {
+    async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
+        let Self { kind, handler, .. } = self;
+        Targets::failed(FailureFilter { kind, handler }, self.confirmation)
+            .run_action(BulkAction::Retry, remote, screen)
+            .await
+    }
+}
+
+impl FailureListArgs {
+    async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
+        let query = Query::default().with("range", Some(self.range.text()));
         let address = query.append_to("/v1/failures");
-        wanted
-            .watch
+        self.watch
             .run(screen, async || list(&address, remote, screen).await)
             .await
     }
@@ -103,11 +138,14 @@ impl FailureCommand {
 
 async fn list(address: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let answer: FailureAnswer = remote.get_json(address).await?;
-    let more = format!(
-        "only the newest {} failed workflows were read",
-        answer.workflows
-    );
-    let more = answer.more.then_some(&*more);
+    let mut more = format!("{} failed workflows were read", answer.workflows);
+    if answer.more {
+        more.insert_str(0, "only the newest ");
+    }
+    if answer.unread > 0 {
+        more = format!("{more}, without {} that are too large", answer.unread);
+    }
+    let more = (answer.more || answer.unread > 0).then_some(&*more);
     screen.list::<FailureGroup>(&answer.items, more, |item| remote.parse(item))?;
     Incomplete::exit(answer.incomplete.as_ref())
 }
@@ -122,7 +160,7 @@ impl ListItem for FailureGroup {
 
     fn text(items: &[Self], screen: &Screen) -> String {
         let now = Moment::now();
-        let mut table = Table::new(&["ERROR", "HANDLER", "FAILED", "FIRST", "LAST", "LATEST"]);
+        let mut table = Table::new(&["ERROR", "HANDLER", "JOBS", "FIRST", "LAST", "LATEST"]);
         for group in items {
             let sample = &group.sample;
             let workflow = if screen.is_wide() {
@@ -134,7 +172,7 @@ impl ListItem for FailureGroup {
             table.add_row(vec![
                 Cell::of_state(group.kind.as_deref().unwrap_or("unknown"), "failed"),
                 Cell::short(&group.handler),
-                group.count.to_string().into(),
+                group.jobs.unwrap_or(group.count).to_string().into(),
                 screen.moment(group.first_at, now).into(),
                 screen.moment(group.last_at, now).into(),
                 Cell::from(latest),

@@ -38,6 +38,16 @@ pub(crate) struct WorkflowFilter {
     /// Only those created before then
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
+    #[arg(skip)]
+    failure: Option<FailureFilter>,
+}
+
+/// Filter of failed workflows by a failed job.
+#[derive(Debug)]
+pub(crate) struct FailureFilter {
+    /// Kind of error.
+    pub(crate) kind: String,
+    pub(crate) handler: Option<String>,
 }
 
 /// Filter of workflows by status.
@@ -79,6 +89,12 @@ pub(crate) struct WorkflowCountArgs {
 }
 
 impl StatusFilter {
+    pub(crate) fn failed() -> Self {
+        Self {
+            status: vec!["failed".to_owned()],
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.status.is_empty()
     }
@@ -94,7 +110,17 @@ impl StatusFilter {
 }
 
 impl WorkflowFilter {
+    pub(crate) fn by_failure(failure: FailureFilter) -> Self {
+        Self {
+            failure: Some(failure),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
+        if self.failure.is_some() {
+            return false;
+        }
         [&self.name, &self.tag, &self.since, &self.until]
             .into_iter()
             .all(Option::is_none)
@@ -102,7 +128,14 @@ impl WorkflowFilter {
 
     /// The filter as the query of a list. Durations are subtracted from `now`.
     pub(crate) fn query(&self, now: Moment) -> CommandResult<Query> {
+        let failure = self.failure.as_ref();
         Ok(Query::default()
+            .with("status", failure.map(|_| "failed"))
+            .with("error", failure.map(|failure| &failure.kind))
+            .with(
+                "handler",
+                failure.and_then(|failure| failure.handler.as_ref()),
+            )
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
             .with("created_after", moment("since", self.since.as_ref(), now)?)
@@ -121,11 +154,35 @@ impl WorkflowFilter {
             .into_iter()
             .chain(as_of)
             .min();
-        Ok(json!({
+        let mut filter = json!({
             "status": statuses, "name": self.name, "tag": self.tag,
             "created_after": moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
             "created_before": before.map(|before| before.to_string()),
-        }))
+        });
+        if let Some(failure) = &self.failure {
+            filter["error"] = json!(failure.kind);
+            filter["handler"] = json!(failure.handler);
+        }
+        Ok(filter)
+    }
+
+    /// Counts the workflows that the filter finds. With a failed job, each answer of the server
+    /// counts a part of them.
+    pub(crate) async fn count(
+        &self,
+        now: Moment,
+        remote: &ApiClient,
+    ) -> CommandResult<CountAnswer> {
+        let query = self.query(now)?;
+        let mut sum: CountAnswer = remote.get_json(query.clone().append_to(COUNT_PATH)).await?;
+        let mut empty_pages = EmptyPageCounter::default();
+        while let Some(cursor) = sum.next_cursor.take() {
+            let next = query.clone().with("cursor", Some(&cursor));
+            let part: CountAnswer = remote.get_json(next.append_to(COUNT_PATH)).await?;
+            empty_pages.count_page(usize::try_from(part.total).unwrap_or(usize::MAX))?;
+            sum.add(part);
+        }
+        Ok(sum)
     }
 }
 
@@ -243,10 +300,26 @@ pub(crate) struct CountAnswer {
     by_status: BTreeMap<String, u64>,
     /// Time of the count by the server's clock. Older servers do not send it.
     pub(crate) as_of: Option<Moment>,
+    next_cursor: Option<String>,
+    /// Number of workflows that the server could not read.
+    #[serde(default)]
+    pub(crate) unread: u64,
     pub(crate) incomplete: Option<Incomplete>,
 }
 
 impl CountAnswer {
+    /// Adds the count of other workflows.
+    fn add(&mut self, other: Self) {
+        self.total = self.total.saturating_add(other.total);
+        for (word, count) in other.by_status {
+            let sum = self.by_status.entry(word).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        self.unread = self.unread.saturating_add(other.unread);
+        self.incomplete = other.incomplete.or(self.incomplete.take());
+        self.next_cursor = other.next_cursor;
+    }
+
     /// Number of workflows with one of these statuses.
     pub(crate) fn number(&self, statuses: &[String]) -> u64 {
         let counts = statuses.iter().filter_map(|word| self.by_status.get(word));

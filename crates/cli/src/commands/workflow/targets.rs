@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::bulk::{BulkOutcome, act_on_oldest};
-use super::list::{CountAnswer, StatusFilter, WorkflowFilter};
+use super::list::{FailureFilter, StatusFilter, WorkflowFilter};
 use super::{act, for_each};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::complete;
@@ -15,7 +15,7 @@ use crate::client::model::{ActionAnswer, STATUSES, WorkflowSummary};
 use crate::client::workflow_ref::{WorkflowRef, path};
 use crate::output::Screen;
 use crate::output::counted::counted;
-use crate::output::exit::{CommandResult, Exit, Failure};
+use crate::output::exit::{CommandResult, Exit, Failure, print_warning};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 
@@ -30,6 +30,13 @@ pub(crate) struct Targets {
     statuses: StatusFilter,
     #[command(flatten)]
     chosen: WorkflowFilter,
+    #[command(flatten)]
+    confirmation: Confirmation,
+}
+
+/// Confirmation of an action on the workflows of a filter.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Confirmation {
     /// With a filter: do not ask whether to go on; needed without a terminal
     #[arg(long, short)]
     yes: bool,
@@ -135,8 +142,17 @@ impl Targets {
             ids,
             statuses: StatusFilter::default(),
             chosen: WorkflowFilter::default(),
-            yes: false,
-            dry_run: false,
+            confirmation: Confirmation::default(),
+        }
+    }
+
+    /// Failed workflows with a failed job.
+    pub(crate) fn failed(failure: FailureFilter, confirmation: Confirmation) -> Self {
+        Self {
+            ids: Vec::new(),
+            statuses: StatusFilter::failed(),
+            chosen: WorkflowFilter::by_failure(failure),
+            confirmation,
         }
     }
 
@@ -193,15 +209,19 @@ impl Targets {
         // Both filters use one time, so that `--since` and `--until` have one meaning, however long
         // the answer takes.
         let now = Moment::now();
-        let counted: CountAnswer = remote
-            .get_json(self.chosen.query(now)?.append_to("/v1/workflows:count"))
-            .await?;
+        let counted = self.chosen.count(now, remote).await?;
+        if counted.unread > 0 {
+            let unread = self::counted(counted.unread, "failed workflow");
+            print_warning(&format!(
+                "{unread} left alone: too large to look for the error"
+            ));
+        }
         let matched = counted.number(&statuses);
         let outcome = BulkOutcome::counted(matched, counted.incomplete);
-        if self.dry_run {
+        if self.confirmation.dry_run {
             return outcome.report(action, screen);
         }
-        if matched > 0 && !self.yes && !confirm(action, matched)? {
+        if matched > 0 && !self.confirmation.yes && !confirm(action, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
         // The limit is by the server's clock: workflows that are created before the answer were not

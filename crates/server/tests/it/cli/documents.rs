@@ -63,7 +63,7 @@ fn every_command_is_documented_with_its_example() {
             commands += 1;
         }
     }
-    assert_eq!(commands, 61, "commands that the help lists");
+    assert_eq!(commands, 62, "commands that the help lists");
     for verb in [
         "create",
         "create_and_start",
@@ -136,7 +136,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn every_example_is_run() {
     let examples = examples();
-    assert_eq!(examples.len(), 60, "{examples:?}");
+    assert_eq!(examples.len(), 61, "{examples:?}");
     let files = Files::new(&[
         ("report.yaml", REPORT),
         ("limits.yaml", LIMITS),

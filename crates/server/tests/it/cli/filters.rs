@@ -207,6 +207,36 @@ fn a_person_is_asked_before_many_workflows_change() {
 }
 
 #[test]
+fn all_failures_of_an_error_are_retried() {
+    let flows = Flows::start(&[]);
+    (0..3).for_each(|_| drop(tagged(&flows, "x")));
+    let kinds = ["CardDeclined", "CardDeclined", "Timeout"];
+    let report = |(lease, kind): (serde_json::Value, &str)| {
+        let error = serde_json::json!({"kind": kind, "message": "no"});
+        serde_json::json!({"lease": lease["lease"], "outcome": "failed", "error": error, "retry": "never"})
+    };
+    let reports = flows.claim(3).into_iter().zip(kinds).map(report);
+    let reports: Vec<_> = reports.collect();
+    flows.post("/v1/jobs/report", serde_json::json!({"reports": reports}));
+    let retry = |more: &[&str]| {
+        tidegate(
+            &flows,
+            &[&["failure", "retry", "CardDeclined"], more].concat(),
+        )
+    };
+    retry(&[]).expect(USAGE).says(
+        "the filter finds 2 workflows, and there is no terminal for the question; add --yes to retry them",
+    );
+    assert_eq!(retry(&["--dry-run"]).expect(DONE).json()["matched"], 2);
+    let other = retry(&["--handler", "other", "--yes"]).expect(DONE).json();
+    assert_eq!((&other["matched"], count(&flows, "failed")), (&0.into(), 3));
+    let done = retry(&["--handler", "Handler", "--yes"])
+        .expect(DONE)
+        .json();
+    assert_eq!((&done["done"], count(&flows, "failed")), (&2.into(), 1));
+}
+
+#[test]
 fn what_is_created_while_a_person_thinks_is_left_alone() {
     let flows = Flows::start(&[]);
     let ids = [tagged(&flows, "x"), tagged(&flows, "x")];
