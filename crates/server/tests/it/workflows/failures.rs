@@ -169,3 +169,54 @@ fn a_group_of_failures_is_a_filter() {
         }
     });
 }
+
+#[test]
+fn a_page_of_a_group_may_be_empty_and_leads_to_the_next() {
+    on_each_store(|flows| {
+        let other = json!({"name": "other", "jobs": [{"name": "job", "handler": "h"}]});
+        for _ in 0..11 {
+            flows.post(
+                "/v1/workflows:batch",
+                json!({"workflows": vec![&other; 100]}),
+            );
+        }
+        fail_ready(flows, "Timeout");
+        fail(flows, "charge", "CardDeclined");
+        let found = flows.get("/v1/failures");
+        assert_eq!(
+            [&found["workflows"], &found["more"]],
+            [&json!(1000), &json!(true)]
+        );
+        let filter = "status=failed&error=CardDeclined&order=oldest";
+        let first = flows.get(&format!("/v1/workflows?{filter}"));
+        assert_eq!(first["items"], json!([]));
+        let cursor = first["next_cursor"].as_str().unwrap();
+        let second = flows.get(&format!("/v1/workflows?{filter}&cursor={cursor}"));
+        assert_eq!(second["items"][0]["name"], "charge");
+        assert_eq!(second["next_cursor"], Value::Null);
+        let count = "/v1/workflows:count?status=failed&error=CardDeclined";
+        let first = flows.get(count);
+        assert_eq!(
+            [&first["total"], &first["next_cursor"]],
+            [&json!(0), &json!(cursor)]
+        );
+        let second = flows.get(&format!("{count}&cursor={cursor}"));
+        assert_eq!(
+            [&second["total"], &second["next_cursor"]],
+            [&json!(1), &Value::Null]
+        );
+        let filter = json!({"status": "failed", "error": "CardDeclined"});
+        let body = json!({"action": "retry", "filter": filter});
+        let bulk = |cursor: Value| {
+            let mut body = body.clone();
+            body["cursor"] = cursor;
+            flows.post("/v1/workflows:bulk", body)
+        };
+        let first = bulk(Value::Null);
+        assert_eq!(
+            [&first["matched"], &first["more"]],
+            [&json!(0), &json!(true)]
+        );
+        assert_eq!(bulk(first["next_cursor"].clone())["done"], 1);
+    });
+}
