@@ -12,6 +12,7 @@ mod jobs;
 mod limits;
 mod page;
 mod routes;
+mod search;
 mod state;
 mod status;
 mod views;

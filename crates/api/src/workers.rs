@@ -3,7 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod policies;
 pub(crate) mod queues;
-mod shared_status;
+pub(crate) mod shared_status;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

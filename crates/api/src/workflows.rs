@@ -8,5 +8,6 @@ pub(crate) mod failures;
 pub(crate) mod graph;
 pub(crate) mod layout;
 pub(crate) mod list;
+pub(crate) mod selection;
 pub(crate) mod show;
 pub(crate) mod warnings;

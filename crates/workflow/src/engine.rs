@@ -38,6 +38,7 @@ use self::context::thread::EngineThread;
 use self::context::watchers::WatchGuard;
 use self::create::name_cache::NameCache;
 use self::limits::unstarted::UnstartedCharges;
+use self::list::seen_tags::SeenTags;
 use self::sweep::name_expiry::NameExpiry;
 use crate::codec::StoreError;
 use crate::model::{Partition, RetentionDefaults, Status, Timestamp, WorkflowId};
@@ -92,6 +93,7 @@ struct Core {
     actors: Vec<PartitionActor>,
     /// Names that are known to be in the registers of the store.
     name_cache: NameCache,
+    seen_tags: SeenTags,
     policy_cache: PolicyCache,
     /// Progress of the search for registered names that no workflow uses.
     name_expiry: NameExpiry,
@@ -132,6 +134,7 @@ impl Engine {
                 .map(|number| PartitionActor::new(Partition(number)))
                 .collect(),
             name_cache: NameCache::default(),
+            seen_tags: SeenTags::default(),
             policy_cache: PolicyCache::default(),
             name_expiry: NameExpiry::default(),
             unstarted_charges: UnstartedCharges::default(),

@@ -46,6 +46,7 @@ pub use engine::list::partial::{MissingPartitions, PartialResult};
 pub use engine::list::query::{Cursor, FailureFilter, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
+pub use engine::list::search::{FoundNumbers, SearchCursor, SearchPage, rank};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};
 pub use engine::{
     Claim, Created, Engine, EngineOptions, JobResult, ListedWorkflow, Member, MissedWork,

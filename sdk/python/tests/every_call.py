@@ -203,6 +203,7 @@ def _limits(ask: Caller) -> None:
     assert "keys" in ask("show_top_keys")
     assert ask("list_refusals", range="5m", rule="a.b")["items"] == []
     assert "groups" in ask("list_failures", range="24h")
+    assert ask("search", q="nowhere to be found")["items"] == []
     shown = ask("show_configuration", limit=5)
     assert shown["load"]["refused"] is None
     (domain,) = shown["domains"]

@@ -20,6 +20,7 @@ use self::level_query::LevelQuery;
 pub(crate) use self::load_view::LoadShown;
 #[cfg(test)]
 pub(crate) use self::load_view::SOURCES;
+pub(crate) use self::search::{FoundLimit, limits_with};
 use self::search::{SearchResult, search};
 #[cfg(test)]
 use self::shown::FoundShown;

@@ -23,7 +23,7 @@ use crate::status::{overview, readiness, test_clock};
 use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;
 use crate::workflows::{act, bulk, create, failures, graph, list, show};
-use crate::{events, workers};
+use crate::{events, search, workers};
 
 const READ: Option<Role> = Some(Role::Read);
 const WORK: Option<Role> = Some(Role::Work);
@@ -52,8 +52,11 @@ routes! {
         [GraphCycle, UnknownDependency, DuplicateJobName, InvalidDefinition, IdempotencyMismatch]
         => create::create;
     /// List workflows.
+    ///
+    /// With `q`, a call reads at most 10,000 workflows for the text; `older` says that there are
+    /// more. Names with the text, the tag, ids and keys are found without reading, however old.
     ListWorkflows: GET "/v1/workflows" () -> Json("WorkflowPage"),
-        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, PREFIX, ORDER, LIMIT, CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, CREATED_RANGE, PREFIX, IDS, TEXT, ORDER, LIMIT, CURSOR],
         [InvalidCursor]
         => list::list;
     /// Create many workflows.
@@ -63,9 +66,15 @@ routes! {
         WORK, Engine, [; IDEMPOTENCY, TRACEPARENT, TRACESTATE], [] => create::create_batch;
     /// Count workflows by status.
     CountWorkflows: GET "/v1/workflows:count" () -> Json("WorkflowCount"),
-        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, PREFIX, BY, NAME_LIMIT, NAME_CURSOR],
+        READ, Engine, [STATUS, WORKFLOW_NAME, TAG, FAILED_WITH, FAILED_HANDLER, CREATED_AFTER, CREATED_BEFORE, CREATED_RANGE, PREFIX, IDS, TEXT, BY, NAME_LIMIT, NAME_CURSOR],
         [InvalidCursor]
         => list::count;
+    /// Find workflows, names, tags, limits, queues, workers and handlers by a text.
+    ///
+    /// At most 20 of them, those first that have exactly this text, and then those that begin with
+    /// it. Upper and lower case are the same.
+    Search: GET "/v1/search" () -> Json("SearchResults"),
+        READ, Engine, [SEARCH_TEXT], [] => search::show;
     /// List failures by handler and kind of error.
     ///
     /// It looks at the failed workflows that were created last, at most 1,000, and

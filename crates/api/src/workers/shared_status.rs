@@ -36,7 +36,7 @@ struct ServerReport {
 
 /// Report about one worker. Times are in microseconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct WorkerReport {
+pub(crate) struct WorkerReport {
     pub(super) seen: u64,
     pub(crate) queues: Vec<String>,
     pub(crate) handlers: Option<Vec<String>>,

@@ -1,9 +1,7 @@
 //! Bulk actions: one action on many workflows.
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{
-    Action, Condition, FailureFilter, Filter, ListedWorkflow, Order, Query as ListQuery, WorkflowId,
-};
+use tidegate_workflow::{Action, Condition, Filter, ListedWorkflow, Order, Timestamp, WorkflowId};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 #[cfg(test)]
@@ -11,7 +9,8 @@ use utoipa::ToSchema;
 
 use super::act::{condition, time_field};
 use super::definition::RetentionBody;
-use super::list::{MAX_PAGE_ITEMS, failure_filter, parse_cursor};
+use super::list::MAX_PAGE_ITEMS;
+use super::selection::{PagePosition, Selection, ids_from, latest, range_from, text_from};
 use crate::http::body::{self, NameList};
 use crate::http::json::{self, Id};
 use crate::http::problem::{self, Problem};
@@ -86,6 +85,13 @@ pub(crate) struct FilterBody {
     /// Created before then.
     #[cfg_attr(test, schema(format = DateTime))]
     created_before: Option<String>,
+    /// Created at most so long ago, such as `15m`.
+    range: Option<String>,
+    /// One of these; at most 1,000, and at least one.
+    #[cfg_attr(test, schema(max_items = 1000))]
+    ids: Option<NameList>,
+    /// With this text, as in the list: the call acts on those that it finds. `next_cursor` leads to those that it has not read.
+    q: Option<String>,
 }
 
 /// How many workflows matched, and which of them refused.
@@ -95,7 +101,7 @@ pub(crate) struct BulkResult<'a> {
     matched: usize,
     done: usize,
     failed: Vec<BulkFailure<'a>>,
-    /// Whether there are more that match.
+    /// Whether there are more that match, or with `q` that may match.
     more: bool,
     /// Leads to those after these; null when there are none.
     #[cfg_attr(test, schema(required))]
@@ -118,14 +124,24 @@ struct BulkFailure<'a> {
     error: problem::ProblemBody<'a>,
 }
 
+/// Action, and the workflows to apply it to, as checked.
+struct BulkCall {
+    action: Action,
+    condition: Condition,
+    selection: Selection,
+    from: PagePosition,
+    limit: usize,
+}
+
 impl FilterBody {
-    fn resolve(self) -> Result<(Filter, Option<FailureFilter>), Problem> {
+    fn resolve(self, now: Timestamp) -> Result<Selection, Problem> {
         // A program whose list came out empty does not mean all workflows.
-        if self.status.as_ref().is_some_and(|words| words.0.is_empty()) {
-            return Err(Problem::field(
-                "filter.status",
-                "expected at least one status; leave it out for all of them",
-            ));
+        let empty = |list: &Option<NameList>| list.as_ref().is_some_and(|list| list.0.is_empty());
+        for (list, path) in [(&self.status, "filter.status"), (&self.ids, "filter.ids")] {
+            if empty(list) {
+                let expected = "expected at least one; leave it out for all of them";
+                return Err(Problem::field(path, expected));
+            }
         }
         let words = self.status.unwrap_or_default().0;
         let statuses = words
@@ -133,24 +149,28 @@ impl FilterBody {
             .enumerate()
             .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
 
-        let statuses = statuses.collect::<Result<Vec<_>, _>>()?;
-        let failure = failure_filter(self.error, self.handler, &statuses)
-            .map_err(|problem| problem.at("filter.status"))?;
+        let ids = self.ids.as_ref().map(|ids| ids.0.iter());
+        let ids = ids.map(|ids| ids_from(ids.map(String::as_str), "filter.ids"));
+        let after = time_field(self.created_after, "filter.created_after", time::parse)?;
+        let range = range_from(self.range, "filter.range")?;
+        let text = text_from(self.q, "filter.q")?;
         let filter = Filter {
-            statuses,
+            statuses: statuses.collect::<Result<_, _>>()?,
             name: self.name,
             tag: self.tag,
-            created_from: time_field(self.created_after, "filter.created_after", time::parse)?,
+            created_from: latest(after, range, now),
             created_to: time_field(self.created_before, "filter.created_before", time::parse)?,
             id_prefix: None,
+            ids: ids.transpose()?,
         };
-        Ok((filter, failure))
+        Selection::new(filter, text, self.error, self.handler)
+            .map_err(|problem| problem.at("filter"))
     }
 }
 
 impl BulkBody {
-    /// Returns the action, its condition, and the query for its workflows.
-    fn resolve(self) -> Result<(Action, Condition, ListQuery), Problem> {
+    /// Checks the body of a call at `now`.
+    fn resolve(self, now: Timestamp) -> Result<BulkCall, Problem> {
         let limit = self.limit.unwrap_or(MAX_PAGE_ITEMS);
         if !(1..=MAX_PAGE_ITEMS).contains(&limit) {
             return Err(Problem::field(
@@ -158,15 +178,9 @@ impl BulkBody {
                 format!("expected a number from 1 to {MAX_PAGE_ITEMS}"),
             ));
         }
-        let after = parse_cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
-        let (filter, failure) = self.filter.resolve()?;
-        let query = ListQuery {
-            filter,
-            failure,
-            order: Order::OldestFirst,
-            limit,
-            after,
-        };
+        let selection = self.filter.resolve(now)?;
+        let from = selection.position(self.cursor);
+        let from = from.map_err(|problem| problem.at("cursor"))?;
         if self.action != ActionWord::Retry && self.as_of.is_some() {
             return Err(Problem::field(
                 "as_of",
@@ -175,10 +189,16 @@ impl BulkBody {
         }
         // The list may be outdated when the action is applied.
         let condition = Condition {
-            statuses: query.filter.statuses.clone(),
+            statuses: selection.filter.statuses.clone(),
             ..condition(self.as_of)?
         };
-        Ok((action(self.action, self.after)?, condition, query))
+        Ok(BulkCall {
+            action: action(self.action, self.after)?,
+            condition,
+            selection,
+            from,
+            limit,
+        })
     }
 }
 
@@ -205,10 +225,13 @@ fn action(word: ActionWord, after: Option<RetentionBody>) -> Result<Action, Prob
 }
 
 pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
-    let (action, condition, query) = body::read::<BulkBody>(request.body)?.resolve()?;
-    let page = request.engine().list(&query).await?;
+    let call = body::read::<BulkBody>(request.body)?.resolve(request.now())?;
+    let (engine, order) = (request.engine(), Order::OldestFirst);
+    let found = call.selection.read(engine, call.from, order, call.limit);
+    let found = found.await?;
+    let page = &found.page;
     let matched = page.items.len();
-    let failed = act_on_each(request, &page.items, &action, &condition).await;
+    let failed = act_on_each(request, &page.items, &call.action, &call.condition).await;
     error_log::log_item_problems(request, failed.iter().map(|(_, problem)| problem));
     let failures = failed.iter().map(|(id, problem)| BulkFailure {
         id: Id(*id),
@@ -219,10 +242,10 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
         matched,
         done: matched - failed.len(),
         failed: failures.collect(),
-        more: page.next.is_some(),
+        more: found.next_cursor.is_some(),
         incomplete: Incomplete::from_missing(&page.missing),
-        unread: Some(page.unread).filter(|unread| *unread > 0),
-        next_cursor: page.next.map(|next| next.to_string()),
+        unread: found.unread(),
+        next_cursor: found.next_cursor,
     }))
 }
 

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use serde::Serialize;
-use tidegate_workflow::{
-    Cursor, FailureFilter, Filter, Order, PartialResult, Query as ListQuery, Status,
-};
+use tidegate_workflow::{MissingPartitions, Order, PartialResult, Status};
 #[cfg(test)]
 use utoipa::ToSchema;
 
+use super::selection::Selection;
 use crate::http::json;
 use crate::http::problem::Problem;
 use crate::http::query::Query;
@@ -32,6 +31,12 @@ pub(crate) struct WorkflowPage<'a> {
     /// The cursor of the next page; null when this is the last.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
+    /// With `q`: how many workflows were read for the text, at most 10,000. Those found by name, tag, id or key take no reading. Left out without `q`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    searched: Option<usize>,
+    /// With `q`: whether the search ended there, and `next_cursor` leads to workflows that were not read. Left out without `q`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    older: Option<bool>,
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
@@ -54,6 +59,12 @@ pub(crate) struct CountAnswer {
     /// With `by=name`, the cursor of the next names; with `error` or `handler`, of the next workflows. Left out when there are no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
+    /// With `q`: how many workflows were read for the text, at most 10,000. Left out without `q`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    searched: Option<usize>,
+    /// With `q`: whether there are more workflows, which were not read; the numbers are then lower bounds. Left out without `q`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    older: Option<bool>,
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
@@ -67,39 +78,21 @@ pub(crate) struct CountAnswer {
 #[cfg_attr(test, derive(ToSchema), schema(as = StatusNumbers))]
 struct StatusCounts(BTreeMap<&'static str, u64>);
 
-/// Reads the filter of a query.
-fn parse_filter(query: &mut Query) -> Result<Filter, Problem> {
-    Ok(Filter {
-        statuses: query.statuses()?,
-        name: query.remove("name"),
-        tag: query.remove("tag"),
-        created_from: query.time("created_after")?,
-        created_to: query.time("created_before")?,
-        id_prefix: query.id_prefix()?,
-    })
-}
-
-/// The filter by failed jobs, which only failed workflows are read for.
-pub(crate) fn failure_filter(
-    kind: Option<String>,
-    handler: Option<String>,
-    statuses: &[Status],
-) -> Result<Option<FailureFilter>, Problem> {
-    if kind.is_none() && handler.is_none() {
-        return Ok(None);
+impl CountAnswer {
+    fn new(counts: Vec<(Status, u64)>, as_of: Rfc3339, missing: &MissingPartitions) -> Self {
+        let by_status = numbers(counts);
+        Self {
+            total: by_status.0.values().sum(),
+            by_status,
+            as_of,
+            by_name: None,
+            next_cursor: None,
+            searched: None,
+            older: None,
+            incomplete: Incomplete::from_missing(missing),
+            unread: None,
+        }
     }
-    if statuses != [Status::Failed] {
-        return Err(Problem::field(
-            "status",
-            "expected only the status failed: error and handler are of failed jobs",
-        ));
-    }
-    Ok(Some(FailureFilter { kind, handler }))
-}
-
-fn parse_failure(query: &mut Query, filter: &Filter) -> Result<Option<FailureFilter>, Problem> {
-    let (kind, handler) = (query.remove("error"), query.remove("handler"));
-    failure_filter(kind, handler, &filter.statuses)
 }
 
 fn parse_order(query: &mut Query) -> Result<Order, Problem> {
@@ -110,33 +103,19 @@ fn parse_order(query: &mut Query) -> Result<Order, Problem> {
     }
 }
 
-/// Parses the `next_cursor` of the page before.
-pub(crate) fn parse_cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
-    let wrong = |_| Problem::invalid_cursor("a page of workflows");
-    text.map(|text| text.parse().map_err(wrong)).transpose()
-}
-
 pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
-    let filter = parse_filter(&mut query)?;
-    let failure = parse_failure(&mut query, &filter)?;
+    let selection = Selection::from_query(&mut query, request.now())?;
     let order = parse_order(&mut query)?;
     let limit = query.limit(100, MAX_PAGE_ITEMS)?;
-    let after = parse_cursor(query.remove("cursor"))?;
+    let from = selection.position(query.remove("cursor"))?;
     query.finish()?;
-    let page = request
-        .engine()
-        .list(&ListQuery {
-            filter,
-            failure,
-            order,
-            limit,
-            after,
-        })
-        .await?;
+    let engine = request.engine();
+    let found = selection.read(engine, from, order, limit).await?;
+    let page = &found.page;
     // Errors and names of jobs are extras: without them, the list is still of use.
     let highlights = if limit <= MAX_HIGHLIGHTED_ITEMS {
-        let read = request.engine().highlights(&page);
+        let read = engine.highlights(page);
         read.await.unwrap_or_default()
     } else {
         HashMap::default()
@@ -148,54 +127,49 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
             None => workflow,
         }
     });
-    let next_cursor = page.next.map(|next| next.to_string());
     Ok(json::ok(&WorkflowPage {
         items: items.collect(),
-        next_cursor,
+        unread: found.unread(),
         incomplete: Incomplete::from_missing(&page.missing),
-        unread: Some(page.unread).filter(|unread| *unread > 0),
+        next_cursor: found.next_cursor.clone(),
+        searched: found.searched,
+        older: found.older,
     }))
 }
 
-/// Counts the failed workflows of a filter by failed jobs, of as many as one call reads.
+/// Counts the failed workflows with such a failed job, of as many as one call reads.
 async fn count_failed(
     request: &RequestContext<'_>,
-    mut query: Query,
-    filter: Filter,
-    failure: FailureFilter,
+    selection: Selection,
+    cursor: Option<String>,
 ) -> HandlerResult {
-    let after = parse_cursor(query.remove("cursor"))?;
-    query.finish()?;
+    let from = selection.position(cursor)?;
     let as_of = Rfc3339(request.now());
-    let query = ListQuery {
-        filter,
-        failure: Some(failure),
-        order: Order::OldestFirst,
-        limit: MAX_PAGE_ITEMS,
-        after,
-    };
-    let page = request.engine().list(&query).await?;
-    let total = page.items.len() as u64;
+    let (engine, order) = (request.engine(), Order::OldestFirst);
+    let found = selection.read(engine, from, order, MAX_PAGE_ITEMS).await?;
+    let counts = vec![(Status::Failed, found.page.items.len() as u64)];
     Ok(json::ok(&CountAnswer {
-        total,
-        by_status: numbers(vec![(Status::Failed, total)]),
-        as_of,
-        by_name: None,
-        next_cursor: page.next.map(|next| next.to_string()),
-        incomplete: Incomplete::from_missing(&page.missing),
-        unread: Some(page.unread).filter(|unread| *unread > 0),
+        unread: found.unread(),
+        next_cursor: found.next_cursor,
+        ..CountAnswer::new(counts, as_of, &found.page.missing)
     }))
 }
 
 pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
     let mut query = Query::new(request.query)?;
-    let filter = parse_filter(&mut query)?;
-    if let Some(failure) = parse_failure(&mut query, &filter)? {
-        return count_failed(request, query, filter, failure).await;
+    let selection = Selection::from_query(&mut query, request.now())?;
+    if selection.failure.is_some() {
+        let cursor = query.remove("cursor");
+        query.finish()?;
+        return count_failed(request, selection, cursor).await;
     }
+    let Selection { filter, text, .. } = selection;
     let by = query.remove("by");
     let names = match by.as_deref() {
         None => None,
+        Some("name") if text.is_some() || filter.ids.is_some() => {
+            return Err(Problem::field("by", "not together with q or ids"));
+        }
         Some("name") => Some((
             query.limit(100, MAX_PAGE_ITEMS)?,
             query.name_cursor("a count by name")?,
@@ -207,38 +181,26 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
     // older.
     let engine = request.engine();
     let as_of = Rfc3339(request.now());
-    let PartialResult { found, mut missing } = engine.count(&filter).await?;
-    let by_status = numbers(found);
-    let mut by_name = None;
-    let mut next_cursor = None;
-    if let Some((limit, after)) = names {
-        let PartialResult {
-            found,
-            missing: others,
-        } = engine
-            .count_by_name(&filter, after.as_deref(), limit)
-            .await?;
-        missing.0.extend(others.0);
-        by_name = Some(
-            found
-                .names
-                .into_iter()
-                .map(|(name, counts)| (name, numbers(counts)))
-                .collect(),
-        );
-        next_cursor = found.next;
+    if let Some(text) = text {
+        let found = engine.count_found(&filter, &text).await?;
+        let mut answer = CountAnswer::new(found.by_status, as_of, &found.missing);
+        answer.searched = Some(found.searched);
+        answer.older = Some(found.is_cut);
+        return Ok(json::ok(&answer));
     }
-    let total = by_status.0.values().sum();
-    let incomplete = Incomplete::from_missing(&missing);
-    Ok(json::ok(&CountAnswer {
-        total,
-        by_status,
-        as_of,
-        by_name,
-        next_cursor,
-        incomplete,
-        unread: None,
-    }))
+    let PartialResult { found, mut missing } = engine.count(&filter).await?;
+    let Some((limit, after)) = names else {
+        return Ok(json::ok(&CountAnswer::new(found, as_of, &missing)));
+    };
+    let by_name = engine.count_by_name(&filter, after.as_deref(), limit);
+    let by_name = by_name.await?;
+    missing.0.extend(by_name.missing.0);
+    let mut answer = CountAnswer::new(found, as_of, &missing);
+    let names = by_name.found.names.into_iter();
+    let names = names.map(|(name, counts)| (name, numbers(counts)));
+    answer.by_name = Some(names.collect());
+    answer.next_cursor = by_name.found.next;
+    Ok(json::ok(&answer))
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> StatusCounts {

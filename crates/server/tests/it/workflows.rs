@@ -16,6 +16,7 @@ mod operate;
 mod page;
 mod protocol;
 mod run;
+mod search;
 mod servers;
 mod shown;
 mod terms;

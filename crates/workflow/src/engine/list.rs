@@ -8,6 +8,8 @@ pub(crate) mod partial;
 pub(crate) mod query;
 pub(crate) mod queue_states;
 pub(crate) mod running;
+pub(crate) mod search;
+pub(crate) mod seen_tags;
 pub(crate) mod waiting_keys;
 
 use hashbrown::HashMap;
@@ -129,12 +131,13 @@ impl Engine {
         let queried: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
         let heads = self.store().summaries(ids).await;
         let heads = self.split_indexed_answers(&queried, heads, &mut page.missing)?;
+        let first = page.items.len();
         for (at, head) in heads {
             let id = ids[at];
             // The workflow may have been removed between the two reads.
             let Some(head) = head else { continue };
             match decode_listed(id, &head) {
-                Ok(listed) if query.filter.admits(&listed.label) => {
+                Ok(listed) if query.filter.admits(&listed) => {
                     if has_highlights(&listed.meta) {
                         page.small_jobs.extend(small_jobs(id, &head));
                     }
@@ -145,6 +148,9 @@ impl Engine {
                 Err(error) => warn!(workflow = %id, %error, "a workflow is left out of a list"),
             }
         }
+        self.core
+            .seen_tags
+            .record(page.items[first..].iter().map(|item| &item.label));
         Ok(())
     }
 
@@ -156,17 +162,33 @@ impl Engine {
         limit: usize,
         missing: &mut MissingPartitions,
     ) -> Result<(Vec<WorkflowId>, bool), StoreError> {
+        if let Some(mut ids) = query.filter.listed_ids(query.order, after) {
+            let more = ids.len() > limit;
+            ids.truncate(limit);
+            return Ok((ids, more));
+        }
+        let spans = query.filter.ranges(query.order, after);
+        self.ids_in(&spans, query.order, limit, missing).await
+    }
+
+    /// The first `limit` ids of these row ranges in order, and whether there are more.
+    async fn ids_in(
+        &self,
+        spans: &[RowRange],
+        order: Order,
+        limit: usize,
+        missing: &mut MissingPartitions,
+    ) -> Result<(Vec<WorkflowId>, bool), StoreError> {
         let (partitions, unreadable) = self.readable_partitions();
         missing.add(unreadable);
-        let spans = query.filter.ranges(query.order, after);
-        let ranges = ranges_in(&partitions, &spans);
+        let ranges = ranges_in(&partitions, spans);
         // One more row than the page takes shows whether there is a next page.
         let full = limit + 1;
         let per_partition = rows_per_partition(full, partitions.len());
         let mut found = self
-            .read_pages(&ranges, query.order, per_partition, missing)
+            .read_pages(&ranges, order, per_partition, missing)
             .await?;
-        let (ids, _) = merge(&found, query.order, full);
+        let (ids, _) = merge(&found, order, full);
         let mut retried = Vec::new();
         if per_partition < full {
             retried = incomplete_reads(&found, &ids, per_partition);
@@ -176,12 +198,12 @@ impl Engine {
                 retried.iter().map(|&at| ranges[at].clone()).collect();
             for (at, rows) in retried
                 .into_iter()
-                .zip(self.read_pages(&ranges, query.order, full, missing).await?)
+                .zip(self.read_pages(&ranges, order, full, missing).await?)
             {
                 found[at] = rows;
             }
         }
-        Ok(merge(&found, query.order, limit))
+        Ok(merge(&found, order, limit))
     }
 
     /// The rows of each question; empty if its partition did not answer.
@@ -244,10 +266,7 @@ fn incomplete_reads(found: &[Vec<WorkflowId>], page: &[WorkflowId], limit: usize
 /// Merges sorted lists into the first `limit` ids. Also returns whether there are more.
 fn merge(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<WorkflowId>, bool) {
     let mut ids = found.concat();
-    match order {
-        Order::NewestFirst => ids.sort_unstable_by(|a, b| b.cmp(a)),
-        Order::OldestFirst => ids.sort_unstable(),
-    }
+    query::sort(&mut ids, order);
     // A workflow whose status changes between two reads may be in two lists.
     ids.dedup();
     let more = ids.len() > limit;

@@ -4,6 +4,7 @@
 use tidegate_ratelimit::{Configuration, Domain, Node};
 
 use super::shown::{DescriptorShown, FoundShown};
+use crate::limits::truncate;
 
 /// Most descriptors that a call checks: some milliseconds.
 const MAX_CHECKED_NODES: usize = 50_000;
@@ -49,6 +50,42 @@ pub(super) fn search<'c>(
     }
     result.next = walk.node().is_some().then(|| walk.cursor());
     result
+}
+
+/// A limit whose path in the configuration contains a text.
+pub(crate) struct FoundLimit {
+    /// Keys and values from the top of the domain.
+    pub(crate) name: String,
+    /// Its path in the configuration.
+    pub(crate) rule: String,
+}
+
+/// Finds at most `limit` limits by a text in lower case, among the first descriptors that a call
+/// may check.
+pub(crate) fn limits_with(
+    configuration: &Configuration,
+    lowercase: &str,
+    limit: usize,
+) -> Vec<FoundLimit> {
+    let mut walk = DescriptorWalk::from(configuration, &[]);
+    let mut found = Vec::new();
+    for _ in 0..MAX_CHECKED_NODES {
+        let Some((_, _, node)) = walk.node().filter(|_| found.len() < limit) else {
+            break;
+        };
+        if let Some(own) = &node.limit {
+            let name = walk.path();
+            let is_found = |text: &str| text.to_lowercase().contains(lowercase);
+            if is_found(&name) || is_found(&own.stats_key) {
+                found.push(FoundLimit {
+                    name: truncate(&name).to_owned(),
+                    rule: own.stats_key.to_string(),
+                });
+            }
+        }
+        walk.step(node);
+    }
+    found
 }
 
 /// Whether the key, the value, or `key=value` contains a text.
@@ -136,6 +173,16 @@ impl<'c> DescriptorWalk<'c> {
     /// Goes on after a descriptor, first to those below it.
     fn step(&mut self, node: &'c Node) {
         self.levels.push((node.below.nodes(), 0));
+    }
+
+    /// Returns the keys and values down to the next descriptor.
+    fn path(&self) -> String {
+        let nodes = self.levels.iter().map(|(nodes, place)| &nodes[*place]);
+        let entry = |node: &Node| match node.value() {
+            "" => node.key().to_owned(),
+            value => format!("{}={value}", node.key()),
+        };
+        nodes.map(entry).collect::<Vec<_>>().join(" ")
     }
 
     fn cursor(&self) -> String {

@@ -69,6 +69,26 @@ pub(crate) const CREATED_BEFORE: Parameter = query(
     "Created before then.",
     ParameterKind::Time,
 );
+pub(crate) const CREATED_RANGE: Parameter = query(
+    "range",
+    "Created at most so long ago, such as `15m`.",
+    ParameterKind::Span,
+);
+pub(crate) const IDS: Parameter = query(
+    "ids",
+    "With one of these ids, separated by commas; at most 1,000.",
+    ParameterKind::Text,
+);
+pub(crate) const TEXT: Parameter = query(
+    "q",
+    "With this text in the name, a tag, or the first failed job and its error; or as the idempotency key or the beginning of the id. In upper or lower case.",
+    ParameterKind::Text,
+);
+pub(crate) const SEARCH_TEXT: Parameter = query(
+    "q",
+    "The text; at most 200 characters.",
+    ParameterKind::RequiredText,
+);
 pub(crate) const PREFIX: Parameter = query(
     "id_prefix",
     "With an id that begins with these characters.",

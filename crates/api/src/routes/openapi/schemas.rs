@@ -10,6 +10,7 @@ use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
 use crate::limits::{check, configuration, overrides, refusals, top, waiting};
 use crate::page::session;
+use crate::search;
 use crate::state::feeds::frames::{JobEvent, RemovedEvent};
 use crate::status::test_clock;
 use crate::views::workflow;
@@ -56,6 +57,7 @@ fn answers() -> Schemas {
     add::<list::WorkflowPage<'_>>(&mut schemas);
     add::<list::CountAnswer>(&mut schemas);
     add::<failures::Failures>(&mut schemas);
+    add::<search::SearchResults>(&mut schemas);
     add::<create::CreatedBody<'_>>(&mut schemas);
     add::<create::BatchAnswer<'_>>(&mut schemas);
     add::<act::ActionAnswer>(&mut schemas);

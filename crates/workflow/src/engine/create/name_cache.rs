@@ -166,9 +166,11 @@ impl Engine {
     /// Existing entries stay, because another server may have paused a queue.
     pub(super) async fn register<'a>(
         &self,
-        new: impl Iterator<Item = &'a Graph>,
+        new: impl Iterator<Item = &'a Graph> + Clone,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        let labels = new.clone().map(|graph| &graph.label);
+        self.core.seen_tags.record(labels);
         let MissingNames { queues, workflows } = self.core.name_cache.missing_names(new, now);
         let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
         tokio::try_join!(
@@ -216,6 +218,30 @@ impl Engine {
                 Ok(known.into_iter().map(entry).collect())
             }
             read => read,
+        }
+    }
+
+    /// At most `limit` registered names of workflows after a name. If the register is on a node that
+    /// is gone, the names that this process knows.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(in crate::engine) async fn workflow_names(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        let page = self.store().register_page(Register::Names, after, limit);
+        match page.await {
+            Err(StoreError::Unavailable { .. }) if self.is_partially_available() => {
+                let known = self.core.name_cache.lock();
+                let mut known: Vec<String> = known.workflows.keys().cloned().collect();
+                known.retain(|name| after.is_none_or(|after| name.as_str() > after));
+                known.sort_unstable();
+                known.truncate(limit);
+                Ok(known)
+            }
+            read => Ok(read?.into_iter().map(|(name, _)| name).collect()),
         }
     }
 

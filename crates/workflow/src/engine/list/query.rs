@@ -1,7 +1,10 @@
 //! Filter and order of a list of workflows.
 
+use std::cmp::Ordering;
+
+use super::ListedWorkflow;
 use crate::codec::Section;
-use crate::model::{IdPrefix, Label, Status, Timestamp, WorkflowId};
+use crate::model::{IdPrefix, Status, Timestamp, WorkflowId};
 use crate::store::{Order, RowRange};
 
 /// The filter of a list.
@@ -19,6 +22,8 @@ pub struct Filter {
     pub created_to: Option<Timestamp>,
     /// An id with this prefix.
     pub id_prefix: Option<IdPrefix>,
+    /// One of these ids. `None` means any id.
+    pub ids: Option<Vec<WorkflowId>>,
 }
 
 /// A filter by the failed jobs of workflows: one job must match all fields that are set.
@@ -49,10 +54,17 @@ pub struct Query {
 /// The end of a page. Workflows that are created later do not shift the next page.
 pub type Cursor = WorkflowId;
 
+/// The first id, inclusive, and the last, exclusive. `None` if there is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IdBounds {
+    from: Option<WorkflowId>,
+    to: Option<WorkflowId>,
+}
+
 impl Filter {
     /// The sections of the index that contain the wanted workflows. A filter with a name and a tag
     /// also needs the label of each workflow.
-    fn sections(&self) -> Vec<Section<'_>> {
+    pub(super) fn sections(&self) -> Vec<Section<'_>> {
         let statuses = self.wanted_statuses().into_iter();
         match (&self.tag, &self.name) {
             (Some(tag), _) => statuses.map(|status| Section::Tag(tag, status)).collect(),
@@ -69,28 +81,39 @@ impl Filter {
     }
 
     pub(super) fn ranges(&self, order: Order, after: Option<Cursor>) -> Vec<RowRange> {
-        let mut from = self.created_from.map(WorkflowId::first_at);
-        let mut to = self.created_to.map(WorkflowId::first_at);
+        let bounds = self.bounds(order, after);
+        let sections = self.sections().into_iter();
+        sections.map(|section| bounds.range(section)).collect()
+    }
+
+    /// The ids that the times, the prefix and the cursor allow.
+    pub(super) fn bounds(&self, order: Order, after: Option<Cursor>) -> IdBounds {
+        let mut bounds = IdBounds {
+            from: self.created_from.map(WorkflowId::first_at),
+            to: self.created_to.map(WorkflowId::first_at),
+        };
         if let Some(prefix) = self.id_prefix {
-            from = Some(from.map_or(prefix.first(), |from| from.max(prefix.first())));
-            to = Some(to.map_or(prefix.end(), |to| to.min(prefix.end())));
+            bounds = bounds.and(prefix.first(), prefix.end());
         }
         match (order, after) {
-            (Order::NewestFirst, Some(after)) => to = Some(to.map_or(after, |to| to.min(after))),
-            (Order::OldestFirst, Some(after)) => {
-                let next = after.next();
-                from = Some(from.map_or(next, |from| from.max(next)));
-            }
-            (_, None) => {}
+            (Order::NewestFirst, Some(after)) => bounds.before(after),
+            (Order::OldestFirst, Some(after)) => bounds.since(after.next()),
+            (_, None) => bounds,
         }
-        self.sections()
-            .into_iter()
-            .map(|section| RowRange {
-                prefix: section.prefix(),
-                from,
-                to,
-            })
-            .collect()
+    }
+
+    /// The wanted ids in order. `None` if the index finds the workflows.
+    pub(super) fn listed_ids(
+        &self,
+        order: Order,
+        after: Option<Cursor>,
+    ) -> Option<Vec<WorkflowId>> {
+        let bounds = self.bounds(order, after);
+        let mut ids = self.ids.clone()?;
+        ids.retain(|id| bounds.contain(*id));
+        sort(&mut ids, order);
+        ids.dedup();
+        Some(ids)
     }
 
     /// The row ranges of the index for one status.
@@ -104,10 +127,56 @@ impl Filter {
 
     /// Whether the labels must be read, because the index does not cover the filter.
     pub(super) fn needs_labels(&self) -> bool {
-        self.tag.is_some() && self.name.is_some()
+        self.ids.is_some() || (self.tag.is_some() && self.name.is_some())
     }
 
-    pub(super) fn admits(&self, label: &Label) -> bool {
+    pub(super) fn admits(&self, listed: &ListedWorkflow) -> bool {
+        let label = &listed.label;
         self.name.as_ref().is_none_or(|name| *name == label.name)
+            && self.tag.as_ref().is_none_or(|tag| label.tags.contains(tag))
+            && (self.ids.is_none() || self.wanted_statuses().contains(&listed.meta.status))
     }
+}
+
+impl IdBounds {
+    /// The rows of a section of the index within these bounds.
+    pub(super) fn range(self, section: Section<'_>) -> RowRange {
+        RowRange {
+            prefix: section.prefix(),
+            from: self.from,
+            to: self.to,
+        }
+    }
+
+    /// Bounds that are also within `from..to`.
+    pub(super) fn and(self, from: WorkflowId, to: WorkflowId) -> Self {
+        self.since(from).before(to)
+    }
+
+    fn since(mut self, from: WorkflowId) -> Self {
+        self.from = Some(self.from.map_or(from, |own| own.max(from)));
+        self
+    }
+
+    fn before(mut self, to: WorkflowId) -> Self {
+        self.to = Some(self.to.map_or(to, |own| own.min(to)));
+        self
+    }
+
+    pub(super) fn contain(self, id: WorkflowId) -> bool {
+        self.from.is_none_or(|from| id >= from) && self.to.is_none_or(|to| id < to)
+    }
+}
+
+/// Compares ids in the order of a list.
+pub(super) fn compare(order: Order, one: WorkflowId, other: WorkflowId) -> Ordering {
+    match order {
+        Order::NewestFirst => other.cmp(&one),
+        Order::OldestFirst => one.cmp(&other),
+    }
+}
+
+/// Sorts ids into the order of a list.
+pub(super) fn sort(ids: &mut [WorkflowId], order: Order) {
+    ids.sort_unstable_by(|one, other| compare(order, *one, *other));
 }
