@@ -64,6 +64,10 @@ pub struct WorkflowListArgs {
     statuses: StatusFilter,
     #[command(flatten)]
     chosen: WorkflowFilter,
+    /// Only those with this text in the name, a tag or the error, or as key or the beginning of the
+    /// id
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
     /// At most this many of the newest
     #[arg(
         long,
@@ -207,6 +211,7 @@ pub(crate) async fn list(
         .chosen
         .query(Moment::now())?
         .with("status", statuses)
+        .with("q", list.search.as_ref())
         .with("order", Some(order));
     let show = async || {
         let pages = read_pages("/v1/workflows", &query, limit, remote).await?;
