@@ -183,13 +183,12 @@ impl Configuration {
         self.limits().into_iter().map(|limit| &*limit.stats_key)
     }
 
-    /// Returns the slots of all configured limits, domain by domain in the order of the files.
-    pub fn slots(&self) -> impl Iterator<Item = u32> {
+    /// Returns all configured limits, domain by domain in the order of the files.
+    pub fn limits_in_order(&self) -> impl Iterator<Item = &Limit> {
         self.domains(0).flat_map(|(_, domain)| {
             let mut limits = Vec::new();
             domain.level.collect_limits(&mut limits);
-            let slots = limits.iter().map(|limit| limit.slot);
-            slots.collect::<Vec<u32>>()
+            limits
         })
     }
 

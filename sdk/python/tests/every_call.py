@@ -202,6 +202,7 @@ def _limits(ask: Caller) -> None:
     assert ask("remove_override", domain="shop", entries='[["tenant","acme"]]') is None
     assert "keys" in ask("show_top_keys")
     assert ask("list_refusals", range="5m", rule="a.b")["items"] == []
+    assert ask("show_limit_series", rule=["a.b", "c"], range="15m")["items"] == []
     assert "groups" in ask("list_failures", range="24h")
     assert ask("search", q="nowhere to be found")["items"] == []
     shown = ask("show_configuration", limit=5)

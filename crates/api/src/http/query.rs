@@ -20,7 +20,18 @@ pub(crate) struct Query {
 
 impl Query {
     pub(crate) fn new(text: Option<&str>) -> Result<Self, Problem> {
+        let (query, _) = Self::with_list(text, "", 0)?;
+        Ok(query)
+    }
+
+    /// Reads a query in which the parameter `list` may appear `max` times. Returns its values, too.
+    pub(crate) fn with_list(
+        text: Option<&str>,
+        list: &str,
+        max: usize,
+    ) -> Result<(Self, Vec<String>), Problem> {
         let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut listed = Vec::new();
         for pair in text
             .unwrap_or_default()
             .split('&')
@@ -33,6 +44,16 @@ impl Query {
             };
             let name = read(name)?;
             let value = read(value)?;
+            if max > 0 && name == list {
+                if listed.len() == max {
+                    return Err(Problem::field(
+                        name,
+                        format!("the parameter appears more than {max} times"),
+                    ));
+                }
+                listed.push(value);
+                continue;
+            }
             if pairs.len() == MAX_PAIRS {
                 return Err(Problem::field(
                     name,
@@ -44,7 +65,7 @@ impl Query {
             }
             pairs.push((name, value));
         }
-        Ok(Self { pairs })
+        Ok((Self { pairs }, listed))
     }
 
     /// Takes a value. An empty one counts as not given.
@@ -212,5 +233,9 @@ mod tests {
         assert!(Query::new(Some(&pairs(MAX_PAIRS))).is_ok());
         assert!(Query::new(Some(&pairs(MAX_PAIRS + 1))).is_err());
         assert!(Query::new(None).unwrap().finish().is_ok());
+        let list = |text| Query::with_list(Some(text), "a", 2);
+        let (query, listed) = list("a=1&b=2&a=%26").unwrap();
+        assert!(listed == ["1", "&"] && query.finish().is_err());
+        assert!(list("a=1&a=2&a=3").is_err() && list("b=1&b=2").is_err());
     }
 }

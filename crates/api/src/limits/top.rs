@@ -5,8 +5,8 @@ use tidegate_ratelimit::{Caller, Configuration};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::{pairs, truncate};
-use crate::http::json;
+use super::{MAX_LISTS_BYTES, list_within, pairs, truncate};
+use crate::http::json::{self, Verbatim};
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext};
 
@@ -19,11 +19,11 @@ pub(crate) struct TopKeysShown<'a> {
     /// How long ago that was.
     window_ms: u64,
     /// Keys with a limit, at most 128, those with the most hits first. A key with less than about a hundredth of all hits may be missing.
-    #[cfg_attr(test, schema(max_items = 128))]
-    keys: Vec<TopKeyShown<'a>>,
+    #[cfg_attr(test, schema(value_type = Vec<TopKeyShown>, max_items = 128))]
+    keys: Verbatim<'a>,
     /// At most 128, the latest first. Of many in one second, some are missing.
-    #[cfg_attr(test, schema(max_items = 128))]
-    refusals: Vec<RefusalShown<'a>>,
+    #[cfg_attr(test, schema(value_type = Vec<RefusalShown>, max_items = 128))]
+    refusals: Verbatim<'a>,
 }
 
 /// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
@@ -100,7 +100,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     Ok(json::ok(&TopKeysShown {
         since: since.into(),
         window_ms,
-        keys: keys.collect(),
-        refusals: refusals.collect(),
+        keys: list_within(MAX_LISTS_BYTES / 2, keys),
+        refusals: list_within(MAX_LISTS_BYTES / 2, refusals),
     }))
 }

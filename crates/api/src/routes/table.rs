@@ -16,7 +16,7 @@ use crate::http::problem::Code;
 use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
-use crate::limits::{check, configuration, overrides, refusals, top, waiting};
+use crate::limits::{check, configuration, overrides, refusals, series, top, waiting};
 use crate::page::{files, session};
 use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::status::{overview, readiness, test_clock};
@@ -267,6 +267,11 @@ routes! {
     /// Of this server alone, since it started.
     ListRefusals: GET "/v1/limits/refusals" () -> Json("RefusedKeys"),
         READ, Nothing, [RANGE, REFUSED_RULE], [] => refusals::show;
+    /// Show the rates of limits over a range.
+    ///
+    /// Of this server alone, since it started.
+    ShowLimitSeries: GET "/v1/limits/series" () -> Json("LimitSeriesList"),
+        READ, Nothing, [SERIES_RULES, RANGE], [] => series::show;
     /// Show the configuration of rate limits, with the hits of each limit.
     ///
     /// Of this server. Without a domain: all domains, where the configuration comes from, and the

@@ -1,6 +1,7 @@
 //! Rates of the last day at this server, kept in a bounded number of points.
 
 pub(crate) mod limit_rates;
+pub(crate) mod limit_series;
 pub(crate) mod percentile;
 pub(crate) mod refused_keys;
 mod ring;
@@ -14,6 +15,7 @@ use tidegate_workflow::{Status, Timestamp};
 
 pub use self::limit_rates::LIMIT_RATES_STEP;
 use self::limit_rates::{LimitRate, LimitRates};
+use self::limit_series::SeriesInRange;
 use self::percentile::LatencyHistogram;
 use self::refused_keys::{RefusedInRange, RefusedKeys, Steps};
 use self::ring::{HistorySeries, Ring};
@@ -319,6 +321,11 @@ impl History {
     ) -> Vec<Option<LimitRate>> {
         self.limit_rates
             .rates(configuration, slots, uses, Instant::now())
+    }
+
+    /// Returns the series of the limits of these rules in a range.
+    pub(crate) fn limit_series(&self, range: HistoryRange, rules: &[String]) -> SeriesInRange {
+        self.limit_rates.series(range, rules)
     }
 
     /// Returns the points of a range.

@@ -135,6 +135,9 @@ fn parameters(route: &Route, about: &Description) -> Vec<Value> {
 fn parameter(parameter: &Parameter) -> Value {
     let schema = match parameter.schema {
         ParameterKind::Text | ParameterKind::RequiredText => json!({"type": "string"}),
+        ParameterKind::RequiredTexts(most) => {
+            json!({"type": "array", "minItems": 1, "maxItems": most, "items": {"type": "string"}})
+        }
         ParameterKind::Prefix => json!({"type": "string", "minLength": 4, "maxLength": 26}),
         ParameterKind::Span => reference("Span"),
         ParameterKind::Time => json!({"type": "string", "format": "date-time"}),
@@ -144,10 +147,14 @@ fn parameter(parameter: &Parameter) -> Value {
         }
         ParameterKind::Words(words) => json!({"type": "string", "enum": words}),
     };
+    let is_required = matches!(
+        parameter.schema,
+        ParameterKind::RequiredText | ParameterKind::RequiredTexts(_)
+    );
     json!({
         "name": parameter.name,
         "in": parameter.place,
-        "required": matches!(parameter.schema, ParameterKind::RequiredText),
+        "required": is_required,
         "description": parameter.description,
         "schema": schema,
     })

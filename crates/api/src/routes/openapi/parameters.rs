@@ -16,6 +16,8 @@ pub(crate) struct Parameter {
 pub(crate) enum ParameterKind {
     Text,
     RequiredText,
+    /// Texts of a parameter that appears once for each, and their largest number.
+    RequiredTexts(u64),
     Prefix,
     Span,
     Time,
@@ -196,6 +198,11 @@ pub(crate) const REFUSED_RULE: Parameter = query(
     "rule",
     "Only keys of the limit with this path in the configuration.",
     ParameterKind::Text,
+);
+pub(crate) const SERIES_RULES: Parameter = query(
+    "rule",
+    "The paths of limits in the configuration, each in a parameter of its own.",
+    ParameterKind::RequiredTexts(50),
 );
 pub(crate) const OVERRIDE_RULE: Parameter =
     query("rule", "All keys of this limit.", ParameterKind::Text);

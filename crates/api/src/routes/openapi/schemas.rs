@@ -8,7 +8,7 @@ use utoipa::openapi::schema::Schema;
 
 use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkSucceededBody, claims, leases, log, notes, reports};
-use crate::limits::{check, configuration, overrides, refusals, top, waiting};
+use crate::limits::{check, configuration, overrides, refusals, series, top, waiting};
 use crate::page::session;
 use crate::search;
 use crate::state::feeds::frames::{JobEvent, RemovedEvent};
@@ -83,6 +83,7 @@ fn answers() -> Schemas {
     add::<check::CheckAnswer<'_>>(&mut schemas);
     add::<top::TopKeysShown<'_>>(&mut schemas);
     add::<refusals::RefusedKeysShown<'_>>(&mut schemas);
+    add::<series::SeriesShown<'_>>(&mut schemas);
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<test_clock::TestClock>(&mut schemas);

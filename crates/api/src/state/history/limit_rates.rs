@@ -1,13 +1,15 @@
-//! Rates of each limit in the last minute, from its counts every ten seconds.
+//! Rates of each limit in the last minute, and their series, from its counts every ten seconds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use tidegate_ratelimit::Configuration;
+use tidegate_ratelimit::{Configuration, Limit};
 
 use super::super::config_status::LimitUse;
+use super::HistoryRange;
+use super::limit_series::{LimitSeries, SeriesInRange};
 use crate::http::lock;
 
 /// Time between two readings.
@@ -30,6 +32,7 @@ struct Readings {
     /// Index in a reading by the slot of a limit.
     indices: HashMap<u32, usize>,
     slots: Vec<u32>,
+    series: LimitSeries,
     oldest_first: VecDeque<Reading>,
 }
 
@@ -66,10 +69,11 @@ impl LimitRates {
         let mut readings = lock(&self.0);
         if readings.configuration.as_ptr() != Arc::as_ptr(configuration) {
             // Its limits may have the slots of others.
-            *readings = Readings::new(configuration);
+            readings.change_configuration(configuration);
         }
-        let counts = uses(&readings.slots).into_iter().map(LimitCount::from);
-        let counts = counts.collect();
+        let uses = uses(&readings.slots);
+        readings.series.record(&uses, at);
+        let counts = uses.into_iter().map(LimitCount::from).collect();
         if readings.oldest_first.len() == MAX_READINGS {
             readings.oldest_first.pop_front();
         }
@@ -95,6 +99,11 @@ impl LimitRates {
             .map(|limit| rate(limit).filter(|_| is_known))
             .collect()
     }
+
+    /// Returns the series of limits in a range.
+    pub(super) fn series(&self, range: HistoryRange, rules: &[String]) -> SeriesInRange {
+        lock(&self.0).series.in_range(range, rules)
+    }
 }
 
 impl From<LimitUse> for LimitCount {
@@ -107,14 +116,14 @@ impl From<LimitUse> for LimitCount {
 }
 
 impl Readings {
-    fn new(configuration: &Arc<Configuration>) -> Self {
-        let slots: Vec<u32> = configuration.slots().take(MAX_LIMITS).collect();
-        Self {
-            configuration: Arc::downgrade(configuration),
-            indices: slots.iter().copied().zip(0..).collect(),
-            slots,
-            oldest_first: VecDeque::new(),
-        }
+    fn change_configuration(&mut self, configuration: &Arc<Configuration>) {
+        let limits: Vec<&Limit> = configuration.limits_in_order().take(MAX_LIMITS).collect();
+        self.configuration = Arc::downgrade(configuration);
+        self.slots = limits.iter().map(|limit| limit.slot).collect();
+        self.indices = self.slots.iter().copied().zip(0..).collect();
+        self.oldest_first.clear();
+        self.series
+            .change_rules(limits.iter().map(|limit| &*limit.stats_key));
     }
 
     fn rate(&self, slot: u32, now: LimitCount, at: Instant) -> Option<LimitRate> {
@@ -185,7 +194,7 @@ mod tests {
         assert_eq!(shown(&second, &[0], 90), [None], "another configuration");
         record(&second, 90);
         assert_eq!(shown(&second, &[0], 90), [None], "no time has passed");
-        let slots: Vec<u32> = second.slots().collect();
+        let slots: Vec<u32> = second.limits_in_order().map(|limit| limit.slot).collect();
         let known = shown(&second, &slots, 92);
         assert!(known[0].is_some_and(|rate| rate.hits == 20));
         assert!(known[MAX_LIMITS - 1].is_some() && known[MAX_LIMITS].is_none());

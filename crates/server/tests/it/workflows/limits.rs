@@ -7,6 +7,7 @@ mod moments;
 mod overrides;
 mod places;
 mod refusals;
+mod series;
 mod warnings;
 
 use std::collections::BTreeMap;
