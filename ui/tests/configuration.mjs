@@ -81,7 +81,7 @@ test("the tree shows each limit with its marks, and its hits as they come", asyn
   assert.equal((await cells(page, "tenant")).at(-2), "config/shop.yaml:15");
   for (let at = 0; at < 5; at++) await decide("ada");
   await become("five hits, two refused", async () => {
-    const [, used, busiest, hits, refused, share, state] = await cells(page, "user");
+    const [, used, busiest, hits, refused, share, , state] = await cells(page, "user");
     return used === "3 of 3" && busiest === "ada, of 1" && Number(hits) > 0 && Number(refused) > 0 && share === "40%" && state === "1 full";
   });
   for (const [chip, count] of [["Refusing", 1], ["Near", 1], ["Paused", 0]]) {
@@ -93,6 +93,16 @@ test("the tree shows each limit with its marks, and its hits as they come", asyn
   await tree(page).scrollIntoViewIfNeeded();
   assert.equal(await page.locator("main img, main script").count(), 0);
   assert.ok(!(await page.locator("main").innerText()).includes("\u202e"));
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a row has the hits of the last minutes as a line, and a limit's page has them as a chart", async () => {
+  const page = await browser.open(`${server.page}#/limits`);
+  // Two steps of ten seconds make a line.
+  await row(page, "user").locator(".spark path[d*=L]").first().waitFor({ state: "attached", timeout: 40_000 });
+  await page.goto(`${server.page}#/limits/shop/user`);
+  await page.getByRole("group", { name: /^Hits:/ }).waitFor();
+  assert.match(await page.locator("figure", { hasText: "Allowed" }).innerText(), /Refused/);
   assert.deepEqual(page.mistakes, []);
 });
 

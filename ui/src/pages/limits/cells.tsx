@@ -6,6 +6,7 @@ import { Usage } from "../../parts/usage";
 import { rate } from "../overview/keys";
 import { pauseOf } from "./known";
 import type { ConfiguredLimit } from "./model";
+import { Trend } from "./series";
 
 const MARKS: readonly (readonly [keyof ConfiguredLimit, string, string])[] = [
   ["shadow_mode", "shadow", "counts, and refuses nothing"],
@@ -72,11 +73,12 @@ export function LimitCells({ limit, any }: { limit: ConfiguredLimit; any: boolea
       <Amount head="Hits/s" number={rates?.hits_per_second} shown={rate(rates?.hits_per_second ?? 0)} />
       <Amount head="Refused/s" number={refused} shown={rate(refused ?? 0)} bad />
       <Amount head="Refused %" number={refused && rates?.refused_share} shown={`${Math.round(100 * (refused ? (rates?.refused_share ?? 0) : 0))}%`} bad />
+      <Trend rule={limit.rule} />
       <td class="state"><LimitState limit={limit} any={any} /></td>
     </>
   );
 }
 
 export function NoLimit({ below }: { below: number }) {
-  return <td colSpan={7} class="dim">{below === 0 ? "No limit" : ""}</td>;
+  return <td colSpan={8} class="dim">{below === 0 ? "No limit" : ""}</td>;
 }

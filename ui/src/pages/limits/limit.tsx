@@ -16,6 +16,7 @@ import { entriesText, limitHref, type KnownLimit } from "./known";
 import { perUnit, type Descriptor, type Level } from "./model";
 import { override } from "./override";
 import { OverrideList } from "./overrides";
+import { HitsChart } from "./series";
 import { check, checking, pairs, pairsText, type Pairs } from "./subject";
 import { Check } from "./check";
 import { Waiting } from "./waiting";
@@ -96,6 +97,7 @@ function Found({ known }: { known: KnownLimit }) {
       </div>
       <div class="grid overview">
         <div class="stack">
+          <HitsChart rule={limit.rule} />
           <Keys known={known} keys={keys} picked={picked} />
           <Waiting known={[known]} rule={limit.rule} />
         </div>

@@ -13,9 +13,10 @@ import { placeOf, type Descriptor, type Domain, type Mistake } from "./model";
 import { usePages, type Pages } from "./pages";
 import { entryOf, isIn, knownLimits, limitHref, entriesText } from "./known";
 import { override, OverrideLine, Resume } from "./override";
+import { useTrends } from "./series";
 import { check, isKey, pairsText, type Pairs } from "./subject";
 
-const COLUMNS = 10;
+const COLUMNS = 11;
 /** Levels of indent: a wider one would leave no room for names. */
 const MAX_INDENT = 8;
 
@@ -36,6 +37,7 @@ function toggle(path: TreePath, large: boolean): void {
 }
 
 function Frame({ label, children }: { label: string; children: ComponentChildren }) {
+  useTrends();
   return (
     <div class="scroll">
       <table class="tree" role="treegrid" aria-label={label} aria-readonly="true" onKeyDown={arrows}>
@@ -43,7 +45,7 @@ function Frame({ label, children }: { label: string; children: ComponentChildren
           <tr>
             <th scope="col">Limit</th><th scope="col">Rate</th><th scope="col">Used now</th><th scope="col">Busiest value</th>
             <th scope="col" class="num">Hits/s</th><th scope="col" class="num">Refused/s</th><th scope="col" class="num">Refused %</th>
-            <th scope="col">State</th><th scope="col" class="lo">Defined in</th><th scope="col"><span class="hide">Actions</span></th>
+            <th scope="col">15 min</th><th scope="col">State</th><th scope="col" class="lo">Defined in</th><th scope="col"><span class="hide">Actions</span></th>
           </tr>
         </thead>
         <tbody>{children}</tbody>
@@ -130,7 +132,7 @@ function DomainRows({ domain, shared }: { domain: Domain; shared: Shared }) {
   );
   const cells = (
     <>
-      <td colSpan={7} class="wide">
+      <td colSpan={8} class="wide">
         {first ? (
           <span class="bad">
             ✕ Not loaded: <span class="mono"><Name text={placeOf(first)} max={60} /></span> <Name text={first.text} max={70} />
@@ -243,7 +245,7 @@ function One({ path, depth, one, text, shared }: OneProps) {
       <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={words} cells={cells} />
       {one.limit?.overrides?.map((override) => (
         <tr key={JSON.stringify([override.effect, override.rule, override.entries])} class="why">
-          <td colSpan={8}>
+          <td colSpan={9}>
             <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
               <span class="twist" />
               <span>{any && override.entries ? <><Name text={entriesText(override.entries)} max={80} mono />: </> : null}<OverrideLine one={override} /> <Resume one={override} /></span>
