@@ -14,7 +14,9 @@ mod waiting;
 use hashbrown::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, WorkflowId};
+use tidegate_workflow::{
+    Action, Condition, JobIndex, JobResult, JobState, Json, Snapshot, WaitReason, WorkflowId,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -22,6 +24,7 @@ use crate::http::body::{self, NoBody};
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
+use crate::limits::overrides::Pauses;
 use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
 use crate::views::error_summary::ErrorSummary;
 use crate::views::fair_lock::FairLock;
@@ -216,6 +219,21 @@ fn find_job(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
     snapshot.graph().find(name).ok_or_else(none)
 }
 
+/// Writes a single job, if it is not too long.
+fn job_text(
+    snapshot: &Snapshot,
+    index: JobIndex,
+    result: &JobResult,
+    pauses: &Pauses,
+) -> Option<Vec<u8>> {
+    let pause = match snapshot.why_not_running(index) {
+        Some(WaitReason::LimitReached(full)) => pauses.of_limit(&full.limit),
+        _ => None,
+    };
+    let job = Job::new(snapshot, index, Some(result)).with_pause(pause);
+    json::text_within(MAX_ANSWER_BYTES, &job)
+}
+
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let id = request.workflow()?;
     let name = request.matched.name(1)?;
@@ -234,8 +252,8 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         .pop()
         .unwrap_or_default();
     let is_long = is_long(&snapshot, [index]);
-    let write =
-        move || json::text_within(MAX_ANSWER_BYTES, &Job::new(&snapshot, index, Some(&result)));
+    let pauses = Pauses::new(&request.api.hooks.limits);
+    let write = move || job_text(&snapshot, index, &result, &pauses);
     let text = if is_long {
         request.engine().run_blocking(write).await
     } else {

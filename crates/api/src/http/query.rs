@@ -30,42 +30,33 @@ impl Query {
         list: &str,
         max: usize,
     ) -> Result<(Self, Vec<String>), Problem> {
-        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut query = Self { pairs: Vec::new() };
         let mut listed = Vec::new();
-        for pair in text
-            .unwrap_or_default()
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-        {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let read = |text: &str| {
-                let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
-                unescaped(&text.replace('+', " ")).ok_or_else(wrong)
-            };
-            let name = read(name)?;
-            let value = read(value)?;
-            if max > 0 && name == list {
-                if listed.len() == max {
-                    return Err(Problem::field(
-                        name,
-                        format!("the parameter appears more than {max} times"),
-                    ));
-                }
+        let text = text.unwrap_or_default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = decode_pair(pair)?;
+            if max == 0 || name != list {
+                query.add(name, value)?;
+            } else if listed.len() < max {
                 listed.push(value);
-                continue;
+            } else {
+                let reason = format!("the parameter appears more than {max} times");
+                return Err(Problem::field(name, reason));
             }
-            if pairs.len() == MAX_PAIRS {
-                return Err(Problem::field(
-                    name,
-                    format!("there are more than {MAX_PAIRS} parameters"),
-                ));
-            }
-            if pairs.iter().any(|(known, _)| *known == name) {
-                return Err(Problem::field(name, "the parameter appears twice"));
-            }
-            pairs.push((name, value));
         }
-        Ok((Self { pairs }, listed))
+        Ok((query, listed))
+    }
+
+    fn add(&mut self, name: String, value: String) -> Result<(), Problem> {
+        if self.pairs.len() == MAX_PAIRS {
+            let reason = format!("there are more than {MAX_PAIRS} parameters");
+            return Err(Problem::field(name, reason));
+        }
+        if self.pairs.iter().any(|(known, _)| *known == name) {
+            return Err(Problem::field(name, "the parameter appears twice"));
+        }
+        self.pairs.push((name, value));
+        Ok(())
     }
 
     /// Takes a value. An empty one counts as not given.
@@ -159,6 +150,16 @@ impl Query {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the name and the value of `name=value`, without their escapes.
+fn decode_pair(pair: &str) -> Result<(String, String), Problem> {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let decoded = |text: &str| {
+        let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
+        unescaped(&text.replace('+', " ")).ok_or_else(wrong)
+    };
+    Ok((decoded(name)?, decoded(value)?))
 }
 
 /// The status that a word stands for.

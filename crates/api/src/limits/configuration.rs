@@ -11,7 +11,7 @@ mod search;
 mod shown;
 
 use serde::Serialize;
-use tidegate_ratelimit::{Domain, Level, Node};
+use tidegate_ratelimit::{Configuration, Domain, Level, Node};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -90,8 +90,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         None => Some(Page::empty()),
         Some(activity) => page(activity, &level_query).await,
     };
-    let missing = "the configuration has no descriptor with this domain and entries";
-    let page = page.ok_or_else(|| Problem::new(Code::DescriptorNotFound, missing))?;
+    let page = page.ok_or_else(|| no_level(&level_query, configuration))?;
     shown.next_cursor = page.next;
     if level_query.find.is_some() {
         shown.found = page.items;
@@ -102,6 +101,15 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         shown.domains = page.items;
     }
     Ok(json::ok(&shown))
+}
+
+fn no_level(level_query: &LevelQuery, configuration: Option<&Configuration>) -> Problem {
+    let why = configuration.and_then(|configuration| level_query.explain_missing(configuration));
+    let missing = "the configuration has no descriptor with this domain and entries";
+    Problem::new(
+        Code::DescriptorNotFound,
+        why.unwrap_or_else(|| missing.to_owned()),
+    )
 }
 
 /// Returns the page that a query is for. `None` if there is no such level.

@@ -97,10 +97,10 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let limits = &hooks.limits;
     let now = limits.now();
     hooks.history.record_refusals(&limits.limiter, now);
-    let configuration = limits.limiter.configuration();
+    let active = limits.limiter.configuration();
     let loads = (hooks.loads)();
     let refused = hooks.history.refused(range, now);
-    let items = shown(&refused, configuration.as_deref(), &loads, rule.as_deref());
+    let items = shown(&refused, active.as_deref(), &loads, rule.as_deref());
     Ok(json::ok(&RefusedKeysShown {
         step_ms: range.refusal_steps().minutes * 60_000,
         until: refused.until.into(),

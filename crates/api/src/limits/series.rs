@@ -63,8 +63,9 @@ impl From<RuleSeries> for RuleSeriesShown {
     }
 }
 
-pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
-    let (mut query, rules) = Query::with_list(request.query, "rule", MAX_RULES)?;
+/// Returns the range, and at least one rule.
+fn parse(text: Option<&str>) -> Result<(HistoryRange, Vec<String>), Problem> {
+    let (mut query, rules) = Query::with_list(text, "rule", MAX_RULES)?;
     let range = HistoryRange::from_query(&mut query)?;
     query.finish()?;
     if rules.is_empty() {
@@ -72,6 +73,11 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
             "expected the path of a limit in the configuration; several: rule=..&rule=..";
         return Err(Problem::field("rule", expected));
     }
+    Ok((range, rules))
+}
+
+pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
+    let (range, rules) = parse(request.query)?;
     let hooks = &request.api.hooks;
     let mut now = hooks.limits.now();
     let series = hooks.history.limit_series(range, &rules);

@@ -12,7 +12,7 @@ use crate::http::json::Verbatim;
 use crate::http::problem::{Code, Problem};
 use crate::http::quota::ANSWER_QUOTA_BYTES;
 use crate::http::time::Rfc3339;
-use crate::views::why::WhyNotRunning;
+use crate::views::why::{PausedBy, WhyNotRunning};
 
 /// Most bytes of an answer with jobs: the quota of large answers that one caller has.
 pub(crate) const MAX_ANSWER_BYTES: usize = ANSWER_QUOTA_BYTES / 2;
@@ -195,6 +195,14 @@ impl<'a> Job<'a> {
     /// Adds the last error of a failed job.
     pub(crate) fn with_error(self, error: Option<&'a ErrorSummary>) -> Self {
         Self { error, ..self }
+    }
+
+    /// Adds the pause of the limit that the job waits for.
+    pub(crate) fn with_pause(mut self, pause: Option<PausedBy<'a>>) -> Self {
+        if let (Some(why), Some(pause)) = (&mut self.why_not_running, pause) {
+            why.add_pause(pause);
+        }
+        self
     }
 
     /// Adds the fields that only the view of a single job has.

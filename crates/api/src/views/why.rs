@@ -32,8 +32,22 @@ pub(crate) struct WhyNotRunning<'a> {
     /// Which jobs run under that limit, if it is one of jobs that run at the same time: at most 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     holders: Option<Vec<Holder>>,
+    /// The pause of that limit. Only in the answer for a single job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<PausedBy<'a>>,
     /// The reason as a sentence for people.
     text: String,
+}
+
+/// Author of the pause of a limit.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct PausedBy<'a> {
+    pub(crate) by: &'a str,
+    /// When it ends; left out when it holds until it is removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<Rfc3339>,
+    pub(crate) reason: &'a str,
 }
 
 /// A job that runs under a limit.
@@ -130,6 +144,7 @@ impl<'a> WhyNotRunning<'a> {
             until: None,
             limit: None,
             holders: None,
+            paused: None,
             text: text.into(),
         }
     }
@@ -158,7 +173,19 @@ impl Holder {
     }
 }
 
-impl WhyNotRunning<'_> {
+impl<'a> WhyNotRunning<'a> {
+    /// Adds the pause of the limit that has no room for the job.
+    pub(crate) fn add_pause(&mut self, pause: PausedBy<'a>) {
+        let _ = write!(self.text, "; paused by {}", pause.by);
+        if let Some(until) = &pause.until {
+            let _ = write!(self.text, " until {until}");
+        }
+        if !pause.reason.is_empty() {
+            let _ = write!(self.text, ": {}", pause.reason);
+        }
+        self.paused = Some(pause);
+    }
+
     /// Adds the number of lost and crashed attempts to the sentence.
     fn after_losses(mut self, job: &tidegate_workflow::Job, max_lost: u16) -> Self {
         if job.lost > 0 {

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use tidegate_api::check_definition;
@@ -154,15 +155,40 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
 
 /// Whether a file is a rate limit configuration. An unreadable file is not.
 fn has_limits(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| is_configuration(&field_names(path, &decode_text(&bytes))))
+    read_file(path).is_ok_and(|bytes| is_configuration(&field_names(path, &decode_text(&bytes))))
 }
 
+/// Reads a file or standard input.
+///
+/// # Errors
+/// The file cannot be read, or has no end that is certain to come.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if path != Path::new("-") {
+        refuse_endless(path)?;
         return fs::read(path);
     }
     let mut text = Vec::new();
     io::stdin().lock().read_to_end(&mut text).map(|_| text)
+}
+
+/// Refuses a named pipe, whose reader waits for a writer, and a device.
+fn refuse_endless(path: &Path) -> io::Result<()> {
+    // What a shell has opened, as for `<(..)`, has a writer.
+    let is_open = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
+    if is_open.iter().any(|folder| path.starts_with(folder)) {
+        return Ok(());
+    }
+    let file_type = fs::metadata(path)?.file_type();
+    let kind = if file_type.is_fifo() {
+        "a named pipe"
+    } else if file_type.is_char_device() || file_type.is_block_device() {
+        "a device"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(format!(
+        "this is {kind}, not a file; `tidegate check -` reads standard input"
+    )))
 }
 
 /// The text of a file. A byte order mark of UTF-16 selects that encoding; otherwise it is UTF-8.

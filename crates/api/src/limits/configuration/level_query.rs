@@ -1,6 +1,6 @@
 //! Query for a part of the configuration.
 
-use tidegate_ratelimit::{Domain, Entry, Level};
+use tidegate_ratelimit::{Configuration, Domain, Entry, Level};
 
 use super::shown::exact_entry;
 use crate::http::problem::Problem;
@@ -66,6 +66,17 @@ impl LevelQuery {
     pub(super) fn only_entries(&self) -> Option<Vec<Entry>> {
         let entry = |(key, value): &(String, String)| exact_entry(key, value);
         self.entries.iter().map(entry).collect()
+    }
+
+    /// Explains why there is no such level, and names a similar domain, key or value.
+    pub(super) fn explain_missing(&self, configuration: &Configuration) -> Option<String> {
+        let entry = |(key, value): &(String, String)| Entry {
+            key: key.clone(),
+            value: value.clone(),
+        };
+        let entries: Vec<Entry> = self.entries.iter().map(entry).collect();
+        let domain = self.domain.as_deref()?;
+        configuration.lookup().explain_missing(domain, &entries)
     }
 
     /// Returns the level that the entries lead to, and its file. The file is `None` if the level is

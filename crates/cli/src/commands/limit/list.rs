@@ -14,6 +14,7 @@ use crate::output::Screen;
 use crate::output::counted::counted;
 use crate::output::exit::CommandResult;
 use crate::output::moment::Moment;
+use crate::output::printable::printable;
 use crate::output::table::{Cell, Table};
 
 /// Limit of domains and descriptors in an answer of the server.
@@ -112,7 +113,8 @@ pub(super) async fn list(
 async fn show(address: &str, remote: &ApiClient, screen: &Screen) -> CommandResult {
     let text = remote.get(address).await?;
     let level: LimitTree = remote.parse(&text)?;
-    let names = level.rules().join("\n");
+    let names: Vec<String> = level.rules().into_iter().map(printable).collect();
+    let names = names.join("\n");
     screen.object(&text, &names, || Ok(Tree::new(screen).text(&level)))
 }
 

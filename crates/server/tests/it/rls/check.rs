@@ -106,6 +106,28 @@ fn every_mistake_of_every_file_is_shown() {
     assert!(text.ends_with("4 errors in 3 of 4 files\n"), "{text}");
 }
 
+/// A pipe without a writer, and a device without an end, kept the program waiting.
+#[test]
+fn what_may_have_no_end_is_not_read() {
+    let files = folder(&[("a.yaml", GOOD)]);
+    let pipe = files.path().join("b.yaml");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for path in ["b.yaml", "."] {
+        let (code, text) = run(&files, &[path]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(
+            text.contains("b.yaml: error: cannot be read: this is a named pipe, not a file;"),
+            "{text}"
+        );
+    }
+    let (_, text) = run(&files, &["/dev/zero"]);
+    assert!(text.contains("this is a device, not a file;"), "{text}");
+    let (code, text) = run(&files, &["/dev/stdin"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(!text.contains("cannot be read"), "{text}");
+}
+
 #[test]
 fn domains_are_merged_when_asked_for() {
     let files = folder(&[

@@ -188,3 +188,23 @@ fn limits_are_paused_scaled_checked_and_resumed() {
         limit(wrong).expect(USAGE);
     }
 }
+
+#[test]
+fn rules_are_listed_one_on_a_line_and_a_similar_domain_is_named() {
+    const RULES: &str = "\
+domain: vendor
+descriptors:
+  - {key: \"a\\nb\", rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: tenant, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    let limits = Limits::new(RULES);
+    let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
+    let names = command(&flows, "limit list -o name").expect(DONE).out;
+    assert_eq!(names, "vendor.a\u{FFFD}b\nvendor.tenant\n");
+    command(&flows, "limit list vendo")
+        .expect(NOT_FOUND)
+        .says("no domain 'vendo'; did you mean 'vendor'?");
+    command(&flows, "limit list vendor tenan=x")
+        .expect(NOT_FOUND)
+        .says("no key 'tenan' here; did you mean 'tenant'?");
+}

@@ -97,6 +97,16 @@ fn a_paused_limit_is_listed_with_its_author_and_reason() {
             json!(["anonymous", null, "vendor.tenant"]),
             "{page}"
         );
+        let job = ["job", "show", "name:calls", "acme 0"];
+        let shown: Value = serde_json::from_str(&tidegate(flows, &job).out).unwrap();
+        let why = &shown["why_not_running"];
+        let paused = json!({"by": "anonymous", "reason": "they are down"});
+        assert_eq!(why["paused"], paused, "{shown}");
+        let text = tidegate(flows, &[&job[..], &["-o", "table"]].concat()).out;
+        assert!(
+            text.contains("; paused by anonymous: they are down\n"),
+            "{text}"
+        );
     });
 }
 
