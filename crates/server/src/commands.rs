@@ -71,7 +71,7 @@ enum Command {
     Serve,
     /// Check limits and workflow definitions in files, without a server
     Check(Check),
-    /// Print all settings with their values
+    /// Print all settings with their values, or explain one
     Settings(SettingsArgs),
     /// Start a server in memory with sample limits, jobs and traffic
     Demo,
@@ -104,6 +104,12 @@ struct Check {
 
 #[derive(Debug, Args)]
 struct SettingsArgs {
+    /// Only those that are set, with what sets them
+    #[arg(long, conflicts_with_all = ["describe", "markdown"])]
+    set: bool,
+    /// Explain one setting
+    #[arg(long, value_name = "NAME", conflicts_with = "markdown")]
+    describe: Option<String>,
     /// Print them as the page docs/settings.md
     #[arg(long)]
     markdown: bool,
@@ -295,13 +301,21 @@ fn exit_code(done: CommandResult, options: &Options) -> ExitCode {
     }
 }
 
-/// Prints the effective values, and the warnings and errors that a server would log for them; or the
-/// page of all settings.
+/// Prints the effective values, and the warnings and errors that a server would log for them; or one
+/// setting, or the page of all.
 fn show_settings(arguments: &SettingsArgs) -> CommandResult {
     if arguments.markdown {
         return print(&settings::markdown()).map(|()| Exit::Done);
     }
-    print(&settings::effective())?;
+    if let Some(name) = &arguments.describe {
+        let text = settings::describe(name).map_err(Failure::usage)?;
+        return print(&text).map(|()| Exit::Done);
+    }
+    print(&if arguments.set {
+        settings::set()
+    } else {
+        settings::effective()
+    })?;
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
             let origin = ConfigOrigin::new(&settings).map(|_| Exit::Done);

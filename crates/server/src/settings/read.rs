@@ -44,16 +44,27 @@ pub(super) struct Values {
 /// The environment of the process, with the defaults of the program. Bytes that are not Unicode are
 /// replaced.
 pub(crate) fn environment() -> HashMap<String, String> {
+    let mut given = process_environment();
+    Program::started().add_defaults(&mut given);
+    given
+}
+
+/// The environment of the process.
+pub(crate) fn process_environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
     #[expect(
         clippy::disallowed_methods,
         reason = "the one reader of the environment"
     )]
-    let mut given = std::env::vars_os()
-        .map(|(name, value)| (text(name), text(value)))
-        .collect();
-    Program::started().add_defaults(&mut given);
+    let given = std::env::vars_os();
     given
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
+/// The setting that an unknown name was probably meant to be.
+pub(crate) fn suggestion(name: &str) -> Option<&'static str> {
+    near_miss(name).or_else(|| closest(name, PREFIX))
 }
 
 impl Values {

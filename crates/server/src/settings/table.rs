@@ -1,5 +1,6 @@
 //! The table of all variables, with a row for each.
 
+pub(crate) mod describe;
 pub(crate) mod problem;
 pub(crate) mod show;
 pub(crate) mod value;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::value::VariableKind;
 use super::{SECTIONS, Support, Variable, variables};
-use crate::settings::read::environment;
+use crate::settings::read::{environment, process_environment};
 
 /// Text of docs/settings.md above its tables.
 const HEAD: &str = "\
@@ -20,8 +20,8 @@ Under the name `ratelimit`, as by a link `/bin/ratelimit`, the defaults of envoy
 with `REDIS_PERSECOND`, and `RUNTIME_ROOT=/srv/runtime_data/current`, which must exist. Workflows are off unless `TIDEGATE_HTTP_ADDR`
 is set. Number and timeout of connections to Redis stay as below.
 
-`tidegate settings` prints each setting with its value, or, after a `#`, its default. It lists all mistakes, and then ends with
-code 64. An unknown name that begins with `TIDEGATE_` is a mistake; another misspelt name, such as `REDIS_ULR`, is a warning.
+`tidegate settings` prints each setting with its value, or, after a `#`, its default; `tidegate settings --set` only those that
+are set, and `tidegate settings --describe NAME` explains one. It lists all mistakes, and then ends with code 64. An unknown name that begins with `TIDEGATE_` is a mistake; another misspelt name, such as `REDIS_ULR`, is a warning.
 
 A time span is `150ms`, `10s` or `1h30m`, a retention also `7d`. A list is `a,b`, a map `name:value,other:value`. A number,
 boolean or time span that is set but empty is a mistake.
@@ -66,8 +66,8 @@ pub fn markdown() -> String {
     page
 }
 
-/// Returns all variables with their values, one per line. Variables that are not set are commented
-/// out. Secrets are masked.
+/// Returns all variables with their values, one per line, under the headings of their sections.
+/// Variables that are not set are commented out. Secrets are masked.
 #[must_use]
 pub fn effective() -> String {
     lines(&environment())
@@ -75,18 +75,53 @@ pub fn effective() -> String {
 
 fn lines(given: &HashMap<String, String>) -> String {
     let line = |row: &Variable| match given.get(row.name) {
-        Some(text) => format!("{}={}\n", row.name, row.kind.masked(text)),
+        Some(text) => set_line(row, text),
         None => match row.unset {
             Some(unset) => format!("# {}: {unset}\n", row.name),
             None => format!("# {}={}\n", row.name, row.default),
         },
     };
-    std::iter::once(LEGEND.to_owned())
-        .chain(variables().map(line))
-        .collect()
+    let mut text = LEGEND.to_owned();
+    for section in SECTIONS {
+        let _ = writeln!(text, "\n## {}", section.title);
+        text.extend(section.rows.iter().map(line));
+    }
+    text
 }
 
-fn kind(kind: VariableKind) -> String {
+/// Returns the variables that are set with their values, under headings that say by what they are
+/// set. Secrets are masked.
+#[must_use]
+pub fn set() -> String {
+    set_lines(&process_environment(), &environment())
+}
+
+/// `given` is the environment, and `all` has the defaults of the program's name, too.
+fn set_lines(given: &HashMap<String, String>, all: &HashMap<String, String>) -> String {
+    let mut text = String::new();
+    for (heading, is_given) in [
+        ("Set in the environment", true),
+        ("Set by the name ratelimit", false),
+    ] {
+        let of_source = |row: &&Variable| given.contains_key(row.name) == is_given;
+        let rows = variables().filter(of_source);
+        let rows = rows.filter_map(|row| Some(set_line(row, all.get(row.name)?)));
+        let rows: String = rows.collect();
+        if !rows.is_empty() {
+            let _ = write!(text, "## {heading}\n{rows}");
+        }
+    }
+    if text.is_empty() {
+        text.push_str("# No setting is set: all have their defaults.\n");
+    }
+    text
+}
+
+fn set_line(row: &Variable, text: &str) -> String {
+    format!("{}={}\n", row.name, row.kind.masked(text))
+}
+
+pub(super) fn kind(kind: VariableKind) -> String {
     let word = match kind {
         VariableKind::Choice(words) => {
             let words = words.iter().filter(|word| !word.is_empty());
@@ -108,7 +143,7 @@ fn kind(kind: VariableKind) -> String {
     word.to_owned()
 }
 
-fn support(support: Support) -> &'static str {
+pub(super) fn support(support: Support) -> &'static str {
     match support {
         Support::Full => "yes",
         Support::Refused { .. } => "no",
@@ -151,6 +186,32 @@ mod tests {
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("\nPORT=1\n"), "{text}");
         assert!(text.contains("\n# DEBUG_PORT=6070\n"), "{text}");
+    }
+
+    #[test]
+    fn what_is_set_is_shown_with_its_source() {
+        let map = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            pairs
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+                .collect::<HashMap<_, _>>()
+        };
+        let given = [("REDIS_AUTH", "hunter2"), ("PORT", "1"), ("HOME", "/")];
+        let all = [&given[..], &[("USE_STATSD", "true")]].concat();
+        assert_eq!(
+            set_lines(&map(&given), &map(&all)),
+            "## Set in the environment\nPORT=1\nREDIS_AUTH=*****\n## Set by the name ratelimit\nUSE_STATSD=true\n"
+        );
+        let none = map(&given[2..]);
+        assert!(set_lines(&none, &none).starts_with("# No setting is set"));
+    }
+
+    #[test]
+    fn settings_stand_under_the_headings_of_the_documentation() {
+        let text = lines(&HashMap::new());
+        let headings = text.lines().filter_map(|line| line.strip_prefix("## "));
+        assert!(headings.eq(SECTIONS.iter().map(|section| section.title)));
+        assert!(text.contains("\n\n## Workflows\n# TIDEGATE_HTTP_ADDR=127.0.0.1:7070\n"));
     }
 
     #[test]

@@ -34,6 +34,20 @@ fn the_binary_ends_with_64_and_tells_no_secret() {
         ),
         "{text}"
     );
+    let (code, text) = tidegate(&["settings", "--set"]);
+    assert_eq!(code, Some(64), "{text}");
+    let set = "## Set in the environment\nREDIS_URL=redis://*****@*****\nREDIS_AUTH=*****\n";
+    assert!(text.starts_with(set), "{text}");
+    let (code, text) = tidegate(&["settings", "--describe", "redis_auth"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.starts_with("REDIS_AUTH (Redis)\n\n") && text.contains("\nvalue    *****\n"),
+        "{text}"
+    );
+    let (code, text) = tidegate(&["settings", "--describe", "REDIS_ULR"]);
+    assert_eq!(code, Some(64), "{text}");
+    assert!(text.contains("did you mean REDIS_URL?"), "{text}");
+    assert_eq!(tidegate(&["settings", "--set", "--markdown"]).0, Some(64));
     assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
     assert_eq!(
         tidegate(&["--version"]).1,
