@@ -65,7 +65,7 @@ export function Trend({ rule }: { rule: string }) {
     };
   }, [rule]);
   const series = latest.value.find((one) => one.rule === rule);
-  return <td ref={cell}>{series ? <Spark values={series.hits} /> : null}</td>;
+  return <td class="trend" ref={cell}>{series ? <Spark values={series.hits} /> : null}</td>;
 }
 
 export function HitsChart({ rule }: { rule: string }) {
