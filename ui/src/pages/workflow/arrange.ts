@@ -167,7 +167,11 @@ function connect(graph: Graph, items: readonly GraphItem[], itemOf: Int32Array, 
   const before = new Map<number, number[]>();
   for (let at = 0; at < all.length; at += 2) {
     const [from, to] = [all[at] ?? 0, all[at + 1] ?? 0];
-    if (to >= junctions && from < junctions) before.set(to, [...(before.get(to) ?? []), from]);
+    if (to >= junctions && from < junctions) {
+      const sources = before.get(to);
+      if (sources) sources.push(from);
+      else before.set(to, [from]);
+    }
   }
   for (const [junction, sources] of before) {
     const box = around(sources.map(boxAt));
@@ -175,11 +179,12 @@ function connect(graph: Graph, items: readonly GraphItem[], itemOf: Int32Array, 
       ? { x: box.x + box.width / 2, y: box.y + box.height + GAP.row / 2, width: 0, height: 0 }
       : { x: box.x + box.width + GAP.tight / 2, y: box.y + box.height / 2, width: 0, height: 0 });
   }
-  const [ends, coordinates, seen]: [number[], number[], Set<string>] = [[], [], new Set()];
+  const [ends, coordinates, seen]: [number[], number[], Set<number>] = [[], [], new Set()];
+  const places = items.length + all.reduce((most, place) => Math.max(most, place), 0) + 1;
   for (let at = 0; at < all.length; at += 2) {
     const [from, to] = [all[at] ?? 0, all[at + 1] ?? 0];
     const [one, other] = [itemAt(from), itemAt(to)];
-    const key = `${one < 0 ? `p${from}` : one} ${other < 0 ? `p${to}` : other}`;
+    const key = (one < 0 ? items.length + from : one) * places + (other < 0 ? items.length + to : other);
     if ((one >= 0 && one === other) || seen.has(key)) continue;
     seen.add(key);
     const [a, b] = [boxAt(from), boxAt(to)];

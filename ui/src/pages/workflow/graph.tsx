@@ -184,14 +184,14 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
     const own = canvas.current;
     if (!own || !drawing) return;
     const fingers = new Map<number, [number, number]>();
-    let moved = 0;
+    let [moved, inMap] = [0, false];
     const at = (event: MouseEvent): [number, number] => {
       const box = own.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
     const down = (event: PointerEvent): void => {
       own.setPointerCapture(event.pointerId);
-      if (fingers.size === 0) moved = 0;
+      if (fingers.size === 0) [moved, inMap] = [0, drawing.toMap(...at(event), false)];
       fingers.set(event.pointerId, at(event));
     };
     const move = (event: PointerEvent): void => {
@@ -206,7 +206,8 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       }
       const [dx, dy] = [x - was[0], y - was[1]];
       moved += Math.abs(dx) + Math.abs(dy);
-      if (fingers.size === 1) drawing.pan(dx, dy);
+      if (inMap) drawing.toMap(x, y, true);
+      else if (fingers.size === 1) drawing.pan(dx, dy);
       else {
         const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
         if (other) {
@@ -217,7 +218,7 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       fingers.set(event.pointerId, [x, y]);
     };
     const up = (event: PointerEvent): void => {
-      if (!fingers.delete(event.pointerId) || fingers.size > 0 || moved >= CLICK_DISTANCE || event.type !== "pointerup") return;
+      if (!fingers.delete(event.pointerId) || fingers.size > 0 || inMap || moved >= CLICK_DISTANCE || event.type !== "pointerup") return;
       const [x, y] = drawing.toScene(...at(event));
       clicked.current(drawing.scene.itemAt(x, y), x, y);
     };
