@@ -31,7 +31,10 @@ export function useLog(own: string, live: boolean): LogLines {
     if (!got || (got.items.length === 0 && next !== null)) return;
     put((was) => {
       const before = was.own === own ? was : { items: [], dropped: 0 };
-      return { own, items: [...before.items, ...got.items].slice(-MAX_LINES), next: got.next, dropped: Math.max(before.dropped, got.dropped) };
+      const items = [...before.items, ...got.items];
+      // Lines that only the page leaves out are in the server's number once it drops them, too.
+      const left = Math.max(0, items.length - MAX_LINES);
+      return { own, items: items.slice(left), next: got.next, dropped: Math.max(before.dropped + left, got.dropped) };
     });
   }, [page.data]);
   return log.own === own ? { items: log.items, dropped: log.dropped, error: page.error } : { items: [], dropped: 0, error: page.error };
@@ -77,9 +80,25 @@ export function Log({ log }: { log: LogLines }) {
   const [typed, type] = useState("");
   const [wrap, setWrap] = useState(true);
   const [follow, setFollow] = useState(true);
+  /** The place of the hit that is shown, from 0. */
+  const [hit, setHit] = useState(-1);
   const box = useRef<HTMLPreElement>(null);
   const wanted = typed.trim().toLowerCase();
-  const hits = wanted === "" ? 0 : log.items.filter(({ text }) => text.toLowerCase().includes(wanted)).length;
+  const hits = wanted === "" ? 0 : log.items.reduce((sum, { text }) => sum + text.toLowerCase().split(wanted).length - 1, 0);
+  const go = (by: number): void => {
+    const found = [...(box.current?.querySelectorAll("mark") ?? [])];
+    const to = (Math.max(hit, by < 0 ? 0 : -1) + by + found.length) % found.length;
+    found.forEach((mark, at) => mark.classList.toggle("on", at === to));
+    found[to]?.scrollIntoView({ block: "nearest" });
+    setHit(found[to] ? to : -1);
+    setFollow(false);
+  };
+  const keys = (event: KeyboardEvent): void => {
+    const typing = event.target instanceof HTMLInputElement;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key.toLowerCase() === (typing ? "enter" : "n")) go(event.shiftKey ? -1 : 1);
+    else if (event.key === "f" && !typing) setFollow(!follow);
+  };
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [log.items, follow]);
@@ -90,10 +109,10 @@ export function Log({ log }: { log: LogLines }) {
   if (log.error) return <Problem error={log.error} />;
   if (log.items.length === 0) return <p class="dim">No lines yet</p>;
   return (
-    <div class="block log tall">
+    <div class="block log tall" onKeyDown={keys}>
       <header>
-        <input type="search" size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => type(event.currentTarget.value)} />
-        <span role="status" class="dim">{wanted === "" ? "" : `${hits} ${hits === 1 ? "line" : "lines"}`}</span>
+        <input type="search" size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => (type(event.currentTarget.value), setHit(-1))} />
+        <span role="status" class="dim">{wanted === "" ? "" : hit < 0 ? `${hits} ${hits === 1 ? "hit" : "hits"}` : `${hit + 1} of ${hits}`}</span>
         <span class="push row">
           <button class="small bare" aria-pressed={follow} onClick={() => setFollow(!follow)}><Icon name="follow" />Follow</button>
           <button class="small bare square" title="Wrap" aria-label="Wrap" aria-pressed={wrap} onClick={() => setWrap(!wrap)}><Icon name="wrap" /></button>
