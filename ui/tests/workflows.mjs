@@ -78,6 +78,27 @@ test("a new workflow is there within a second", async () => {
   assert.ok(Date.now() - began < 1000);
 });
 
+test("new rows wait while rows are selected, and those that stand there go on", async () => {
+  const page = await browser.open(`${server.page}#/workflows?name=held`);
+  const create = () => server.create({ name: "held", jobs: [{ handler: "h", queue: "held" }] });
+  const { id } = await create();
+  await page.getByRole("checkbox", { name: "Select held" }).check();
+  await create();
+  await create();
+  await page.getByRole("button", { name: "2 new" }).waitFor();
+  await server.post(`v1/workflows/${id}:cancel`);
+  await rows(page).locator(".pill.cancelled").waitFor();
+  assert.equal(await rows(page).count(), 1);
+  await page.getByRole("button", { name: "2 new" }).click();
+  await rows(page).nth(2).waitFor();
+  assert.equal(await page.locator("button", { hasText: /^\d+ new$/ }).count(), 0);
+  await create();
+  await page.getByRole("button", { name: "1 new" }).waitFor();
+  await page.getByRole("button", { name: "Clear the selection" }).click();
+  await rows(page).nth(3).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
 test("actions for all that match do no more than was counted", async () => {
   const page = await browser.open(`${server.page}#/workflows?name=invoice`);
   await rows(page).first().waitFor();

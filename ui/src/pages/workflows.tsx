@@ -1,5 +1,5 @@
 // The list of workflows: filters stand in the address, pages go by cursor, and a new workflow is there within a second.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { mayAct, withQuery } from "../api";
 import { TopBar } from "../frame/top";
 import type { Page, Workflow } from "../model";
@@ -40,7 +40,8 @@ export function Workflows() {
   if (cursor) seen.set(key(number), cursor);
   const before = seen.get(key(number - 1));
   const next = data?.next_cursor;
-  const rows = data?.items ?? null;
+  const hold = !cursor && !filter["order"] && (selected.size > 0 || scrollY > 0);
+  const { rows, fresh, show } = useHeld(data, list, hold);
   const any = Object.entries(filter).some(([name, value]) => name !== "order" && value);
   const pages = Boolean(cursor || next);
   return (
@@ -50,6 +51,7 @@ export function Workflows() {
       {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
       <section class="panel part" aria-label="List of workflows">
         <Filters filter={filter} />
+        {fresh > 0 ? <button class="small fresh" onClick={show}>{fresh} new</button> : null}
         <Table label="Workflows" link columns={columns(rows ?? [], selected, select, again)} rows={rows} rowKey={(row) => row.id} failed={error !== null} selected={(row) => selected.has(row.id)}
           empty={any ? <>No workflow matches. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
         <footer role="group" aria-label="Pages">
@@ -70,6 +72,30 @@ export function Workflows() {
       <Selection rows={(rows ?? []).filter((row) => selected.has(row.id))} all={rows ?? []} select={select} done={again} />
     </>
   );
+}
+
+/** While `hold` is true, new workflows are only counted, until `show` is called. Ids grow with time. */
+function useHeld(page: Page<Workflow> | null, list: string, hold: boolean) {
+  const shown = useRef<{ list: string; rows: readonly Workflow[] }>({ list: "", rows: [] });
+  const [, draw] = useState({});
+  const items = page?.items ?? null;
+  let [rows, fresh] = [items, 0];
+  const newest = shown.current.rows[0]?.id;
+  if (items && newest && hold && shown.current.list === list) {
+    const oldest = items.at(-1)?.id ?? "";
+    // New ones push others off a full page.
+    const pushed = page?.next_cursor ? shown.current.rows.filter(({ id }) => id < oldest) : [];
+    const held = items.filter(({ id }) => id <= newest);
+    rows = [...held, ...pushed];
+    fresh = items.length - held.length;
+  }
+  if (rows) shown.current = { list, rows };
+  const show = (): void => {
+    shown.current.list = "";
+    scrollTo(0, 0);
+    draw({});
+  };
+  return { rows, fresh, show };
 }
 
 function took(row: Workflow): number | null {
