@@ -209,6 +209,58 @@ test("a log and the progress are followed while a job runs", async () => {
   await panel(page).getByText("70%").waitFor();
 });
 
+test("a search in the log goes from hit to hit, and following ends while one reads", async () => {
+  const { id } = await server.create({ name: "log", jobs: [{ name: "alone", handler: "h", queue: "log-search" }] });
+  const [job] = await server.claim("log-search");
+  const lines = Array.from({ length: 1200 }, (_, at) => (at % 400 ? `row ${at}` : `region ${at}`));
+  for (let at = 0; at < lines.length; at += 100) await server.post("v1/jobs/extend", { leases: [], notes: [{ lease: job.lease, log: lines.slice(at, at + 100) }] });
+  const page = await browser.open(`${server.page}#/workflows/${id}?job=alone`);
+  const log = panel(page).getByRole("log");
+  await log.getByText("200 older lines dropped").waitFor();
+  assert.equal(await log.locator(".ln:not(.att)").count(), 1000);
+  const top = () => log.evaluate((own) => own.scrollTop);
+  const bottom = await top();
+  assert.ok(bottom > 1000);
+  const follow = panel(page).getByRole("button", { name: "Follow" });
+  await panel(page).getByRole("searchbox", { name: "Search the log" }).fill("region");
+  await panel(page).getByText("2 hits").waitFor();
+  await page.keyboard.press("Enter");
+  await panel(page).getByText("1 of 2").waitFor();
+  assert.equal(await log.locator("mark.on").count(), 1);
+  assert.ok((await top()) < bottom);
+  assert.equal(await follow.getAttribute("aria-pressed"), "false");
+  await log.focus();
+  await page.keyboard.press("n");
+  await panel(page).getByText("2 of 2").waitFor();
+  await page.keyboard.press("Shift+N");
+  await panel(page).getByText("1 of 2").waitFor();
+  await page.keyboard.press("f");
+  await page.waitForFunction((bottom) => document.querySelector("[role=log]").scrollTop >= bottom, bottom);
+  assert.equal(await follow.getAttribute("aria-pressed"), "true");
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("the timeline has the critical path, attempts and times in UTC", async () => {
+  const queue = "path";
+  const jobs = [{ name: "first", handler: "h", queue, retries: 2, backoff: "10ms" }, { name: "short", handler: "h", queue }, { name: "last", handler: "h", queue, after: ["first", "short"] }, { name: "never", handler: "h", queue, after: "last" }, { name: "after-never", handler: "h", queue, after: "never" }];
+  const { id } = await server.create({ name: "path", jobs });
+  const both = await server.claim(queue, 2);
+  const leaseOf = (name, among = both) => among.find(({ job }) => job === name).lease;
+  await server.report({ lease: leaseOf("first"), outcome: "failed", error }, { lease: leaseOf("short"), outcome: "succeeded" });
+  const again = await server.claim(queue, 1, { wait: "5s" });
+  await server.report({ lease: leaseOf("first", again), outcome: "succeeded" });
+  const [last] = await server.claim(queue, 1, { wait: "5s" });
+  await server.report({ lease: last.lease, outcome: "failed", error, retry: "never" });
+  const page = await browser.open(`${server.page}#/workflows/${id}?job=first`);
+  const line = (name) => page.locator(".timeline li", { has: page.getByRole("link", { name, exact: true }) });
+  // The drawer knows when the attempts before the latest ended.
+  await line("first").locator(".piece.failed").waitFor();
+  assert.match(await line("first").locator(".piece.failed").getAttribute("title"), /^Failed 0 ms, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} to \d\d:\d\d:\d\d\.\d{3} UTC$/);
+  await page.locator(".timeline .legend", { hasText: "Critical path" }).waitFor();
+  assert.deepEqual(await page.locator(".timeline li.critical > .cut").allInnerTexts(), ["first", "last"]);
+  assert.deepEqual(page.mistakes, []);
+});
+
 test("each action on a job", async () => {
   const { id, running, failed } = await half("act");
   const page = await browser.open(`${server.page}#/workflows/${id}?job=${failed}`);

@@ -172,7 +172,12 @@ function Known({ id }: { id: string }) {
     first.again();
     if (filtered) own.again();
   }, [changes]);
-  const known = useMemo(() => asOfNow(first.data, live), [first.data, changes]);
+  // The job of the drawer is known best: its attempts and its progress.
+  const [detail, setDetail] = useState<Job | null>(null);
+  const known = useMemo(() => {
+    const page = asOfNow(first.data, live);
+    return page && { ...page, items: page.items.map((job) => (job.name === detail?.name ? { ...detail, ...job } : job)) };
+  }, [first.data, changes, detail]);
   const jobs = useMemo(() => new Map((known?.items ?? []).map((job) => [job.index, job])), [known]);
   if (removed) return <Removed />;
   const table = filtered ? own : first;
@@ -188,7 +193,7 @@ function Known({ id }: { id: string }) {
       <Timeline id={id} graph={graph} jobs={known?.items ?? null} open={open} live={running} />
       <Jobs id={id} page={page} counts={chipCounts(workflow, known)} open={open} failed={table.error !== null} />
       <Globals id={id} />
-      {open === null ? null : <JobPanel id={id} name={open} names={page?.items.map((job) => job.name) ?? []} changes={changes} changed={changed} />}
+      {open === null ? null : <JobPanel id={id} name={open} names={page?.items.map((job) => job.name) ?? []} changes={changes} changed={changed} onJob={setDetail} />}
     </>
   );
 }

@@ -2,8 +2,7 @@
 import type { Job } from "../../model";
 import { Boxes } from "./boxes";
 import { Lines } from "./lines";
-import { Minimap } from "./minimap";
-import { Pen } from "./pen";
+import { drawMinimap } from "./minimap";
 import type { Area, Scene } from "./scene";
 
 /** Names stay legible: the smallest text is 10 px high. */
@@ -25,10 +24,8 @@ export class Drawing {
   private ratio = 1;
   private due = 0;
   private readonly context: CanvasRenderingContext2D;
-  private readonly pen: Pen;
   private readonly boxes: Boxes;
   private readonly lines = new Lines();
-  private readonly map = new Minimap();
   private dots: CanvasPattern | null = null;
   /** The item that has the ring, and the job whose drawer is open. */
   focus: number | null = null;
@@ -41,15 +38,13 @@ export class Drawing {
     public scene: Scene,
   ) {
     this.context = canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
-    this.pen = new Pen(this.context);
-    this.boxes = new Boxes(this.pen, scene);
+    this.boxes = new Boxes(this.context, scene);
     this.recolour();
   }
 
   recolour(): void {
-    this.pen.recolour();
+    this.boxes.recolour();
     this.dots = null;
-    this.map.forget();
     this.lines.forget();
     this.later();
   }
@@ -64,7 +59,6 @@ export class Drawing {
     this.scene = this.boxes.scene = scene;
     this.focus = null;
     this.lines.forget();
-    this.map.forget();
     if (this.whole) this.fit();
     else this.keep();
     this.later();
@@ -153,11 +147,9 @@ export class Drawing {
   /** Where the minimap stands: only beside a picture that is larger than two screens. */
   private mapArea(): Area | null {
     const { width, height } = this.scene.picture;
-    if (width * height * this.scale ** 2 <= MAX_SCREENS * this.width * this.height || this.width < 2 * MAP.width) return null;
-    const high = Math.max(MAP.least, Math.min(MAP.height, (MAP.width * height) / width));
-    const wide = Math.min(MAP.width, Math.max(MAP.least, (high * width) / height));
+    if (width * height * this.scale ** 2 <= MAX_SCREENS * this.width * this.height) return null;
     const [right, bottom] = [this.width - 8, this.height - 8];
-    return { left: right - wide, top: bottom - high, right, bottom };
+    return { left: right - MAP.width, top: bottom - Math.max(MAP.least, Math.min(MAP.height, (MAP.width * height) / width)), right, bottom };
   }
 
   /** Moves the view to a place of the minimap; false when there is none there. `held` is a drag that began in it. */
@@ -193,7 +185,7 @@ export class Drawing {
     this.due = 0;
     const { context, scene } = this;
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.fillStyle = this.pen.colour("surface");
+    context.fillStyle = this.boxes.colour("surface");
     context.fillRect(0, 0, this.width, this.height);
     context.fillStyle = this.dots ??= this.dotted();
     context.fillRect(0, 0, this.width, this.height);
@@ -201,17 +193,18 @@ export class Drawing {
     if (scene.picture.lines.ends.length / 2 <= MAX_DRAWN_LINES) this.fewLines();
     else {
       const view = { x: this.x, y: this.y, scale: this.scale, width: this.width, height: this.height, ratio: this.ratio };
-      more = this.lines.draw(context, scene, view, this.pen.colour("control"));
+      more = this.lines.draw(context, scene, view, this.boxes.colour("control"));
     }
     this.own();
-    // All that follows is drawn in the measures of the scene.
+    // Boxes are drawn in the measures of the scene.
     context.setTransform(this.ratio * this.scale, 0, 0, this.ratio * this.scale, this.ratio * this.x, this.ratio * this.y);
     for (const frame of scene.picture.frames) this.boxes.frame(frame);
     const area = this.area(4);
     const open = this.open === null ? null : scene.itemOf(this.open);
     scene.eachItem(area, (at) => this.boxes.box(at, at === open || at === this.focus));
     const map = this.mapArea();
-    if (map) this.map.draw(this.pen, scene, map, this.area(0), this.ratio);
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    if (map) drawMinimap(this.boxes, scene, map, this.area(0));
     if (more) this.later();
   }
 
@@ -219,7 +212,7 @@ export class Drawing {
     const tile = document.createElement("canvas");
     tile.width = tile.height = 18;
     const context = tile.getContext("2d") as CanvasRenderingContext2D;
-    context.fillStyle = this.pen.colour("line");
+    context.fillStyle = this.boxes.colour("line");
     context.fillRect(8, 8, 1.5, 1.5);
     return this.context.createPattern(tile, "repeat") as CanvasPattern;
   }
@@ -228,7 +221,7 @@ export class Drawing {
   private fewLines(): void {
     const { context, scene } = this;
     const { ends } = scene.picture.lines;
-    context.strokeStyle = this.pen.colour("control");
+    context.strokeStyle = this.boxes.colour("control");
     context.lineWidth = 1.2;
     for (const stopped of [false, true]) {
       context.setLineDash(stopped ? [4, 3] : []);
@@ -246,7 +239,7 @@ export class Drawing {
   private own(): void {
     const { context, scene } = this;
     context.lineWidth = 1.6;
-    context.strokeStyle = this.pen.colour("accent");
+    context.strokeStyle = this.boxes.colour("accent");
     if (this.focus === null || scene.picture.lines.ends.length / 2 <= MAX_DRAWN_LINES) return;
     context.beginPath();
     scene.linesOf(this.focus).slice(0, 2000).forEach((line) => scene.trace(context, line, this.x, this.y, this.scale));

@@ -232,17 +232,14 @@ function usePointer(canvas: { current: HTMLCanvasElement | null }, drawing: Draw
       // At its edge, the page scrolls on.
       if (drawing.pan(-x, -y)) event.preventDefault();
     };
-    own.addEventListener("pointerdown", down);
-    own.addEventListener("pointermove", move);
-    own.addEventListener("pointerup", up);
-    own.addEventListener("pointercancel", up);
-    own.addEventListener("wheel", wheel, { passive: false });
-    return () => {
-      own.removeEventListener("pointerdown", down);
-      own.removeEventListener("pointermove", move);
-      own.removeEventListener("pointerup", up);
-      own.removeEventListener("pointercancel", up);
-      own.removeEventListener("wheel", wheel);
-    };
+    const ended = new AbortController();
+    const on = (name: string, listener: (event: never) => void): void =>
+      own.addEventListener(name, listener as EventListener, { passive: false, signal: ended.signal });
+    on("pointerdown", down);
+    on("pointermove", move);
+    on("pointerup", up);
+    on("pointercancel", up);
+    on("wheel", wheel);
+    return () => ended.abort();
   }, [drawing]);
 }

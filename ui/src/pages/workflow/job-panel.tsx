@@ -34,9 +34,11 @@ export interface JobPanelProps {
   /** Grows when the workflow has changed. */
   readonly changes: number;
   readonly changed: () => void;
+  /** Called with the job as it was read. */
+  readonly onJob: (job: Job) => void;
 }
 
-export function JobPanel({ id, name, names, changes, changed }: JobPanelProps) {
+export function JobPanel({ id, name, names, changes, changed, onJob }: JobPanelProps) {
   const own = path(`v1/workflows/${id}/jobs`, [name]);
   const { data, error, again } = usePoll<Raw>(own, 3000, (text) => ({ job: JSON.parse(text) as Job, text }));
   const [tab, setTab] = useState<Tab | null>(null);
@@ -45,6 +47,9 @@ export function JobPanel({ id, name, names, changes, changed }: JobPanelProps) {
   useEffect(() => {
     if (changes > 0) again();
   }, [changes]);
+  useEffect(() => {
+    if (data) onJob(data.job);
+  }, [data]);
   const close = (): void => setQuery({ job: null });
   const done = (): void => {
     again();

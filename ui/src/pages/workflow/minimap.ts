@@ -1,48 +1,31 @@
-// All of a large graph in a corner: a point for each box, and a frame for what is in view.
+// All of a large graph in a corner: its boxes, and a frame around what is in view.
 import { stateFill } from "../../parts/state";
 import type { Pen } from "./pen";
 import type { Area, Scene } from "./scene";
 
-/** Least milliseconds between two drawings of all boxes: less than between two reads of the rows, which draw what came meanwhile. */
-const INTERVAL = 300;
+/** Of more boxes, every second, third and so on is drawn: they are smaller than a point there. */
+const MAX_BOXES = 2000;
 
-export class Minimap {
-  private readonly canvas = document.createElement("canvas");
-  private drawn = -Infinity;
-
-  forget(): void {
-    this.drawn = -Infinity;
-  }
-
-  draw(pen: Pen, scene: Scene, map: Area, view: Area, ratio: number): void {
-    const { context } = pen;
-    const [width, height] = [map.right - map.left, map.bottom - map.top];
-    const [across, along] = [width / scene.picture.width, height / scene.picture.height];
-    if (performance.now() - this.drawn > INTERVAL) this.boxes(pen, scene, Math.ceil(width * ratio), Math.ceil(height * ratio));
-    context.setTransform(ratio, 0, 0, ratio, map.left * ratio, map.top * ratio);
-    context.globalAlpha = 0.92;
-    context.drawImage(this.canvas, 0, 0, width, height);
-    context.globalAlpha = 1;
-    context.lineWidth = 1;
-    context.strokeStyle = pen.colour("control");
-    context.strokeRect(-0.5, -0.5, width + 1, height + 1);
-    const left = Math.max(0, view.left * across);
-    const top = Math.max(0, view.top * along);
-    context.lineWidth = 1.5;
-    context.strokeStyle = pen.colour("accent");
-    context.strokeRect(left, top, Math.min(width, view.right * across) - left, Math.min(height, view.bottom * along) - top);
-  }
-
-  private boxes(pen: Pen, scene: Scene, width: number, height: number): void {
-    this.drawn = performance.now();
-    [this.canvas.width, this.canvas.height] = [width, height];
-    const context = this.canvas.getContext("2d") as CanvasRenderingContext2D;
-    const [across, along] = [width / scene.picture.width, height / scene.picture.height];
-    context.fillStyle = pen.colour("surface");
-    context.fillRect(0, 0, width, height);
-    for (const { jobs, x, y, width: wide, height: high } of scene.picture.items) {
-      context.fillStyle = pen.colour(stateFill(scene.states.get(jobs[0] ?? 0)));
-      context.fillRect(x * across, y * along, Math.max(1, wide * across), Math.max(1, high * along));
-    }
-  }
+/** In the measures of the screen. */
+export function drawMinimap(pen: Pen, { picture, states }: Scene, { left, top, right, bottom }: Area, view: Area): void {
+  const { context } = pen;
+  const { items } = picture;
+  const [across, along] = [(right - left) / picture.width, (bottom - top) / picture.height];
+  pen.rect(left, top, right - left, bottom - top, 0);
+  context.save();
+  context.clip();
+  context.fillStyle = pen.colour("surface");
+  context.fill();
+  const step = Math.ceil(items.length / MAX_BOXES);
+  items.forEach(({ jobs, x, y, width, height }, at) => {
+    if (at % step > 0) return;
+    context.fillStyle = pen.colour(stateFill(states.get(jobs[0] ?? 0)));
+    context.fillRect(left + x * across, top + y * along, Math.max(1, width * across), Math.max(1, height * along));
+  });
+  context.lineWidth = 3;
+  context.strokeStyle = pen.colour("control");
+  context.stroke();
+  context.strokeStyle = pen.colour("accent");
+  context.strokeRect(left + view.left * across, top + view.top * along, (view.right - view.left) * across, (view.bottom - view.top) * along);
+  context.restore();
 }

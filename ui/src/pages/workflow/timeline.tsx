@@ -16,7 +16,6 @@ const MIN_SHARE = 0.002;
 const TICKS = [0, 0.25, 0.5, 0.75, 1];
 
 const WAITS: readonly string[] = ["waiting", "limited", "scheduled"];
-
 interface Piece {
   readonly kind: string;
   readonly from: number;
@@ -29,19 +28,43 @@ interface TimelineRow {
   readonly pieces: readonly Piece[];
 }
 
-/** The phases of a job's latest attempt, and its wait for the next. */
+/** The latest attempt with its wait, and of those before it what is known: their ends, once the drawer has read the job. */
 function pieces(job: Job, at: number): Piece[] {
   const [ready, start, end] = [readied(job), began(job), ended(job)];
   const found: Piece[] = [];
-  if (ready !== null) {
-    const to = start !== null && start >= ready ? start : (end ?? at);
-    if (to >= ready) found.push({ kind: stateOf(job) === "limited" ? "limited" : "waiting", from: ready, to });
+  let from = ready;
+  let to = end;
+  for (const error of job.errors ?? []) {
+    const moment = Date.parse(error.at);
+    if (error.attempt === job.attempt) to ??= moment;
+    else {
+      found.push({ kind: "failed", from: moment, to: moment });
+      from = moment;
+    }
   }
-  if (start !== null && (end !== null || job.state === "running")) found.push({ kind: job.state, from: start, to: Math.max(end ?? at, start) });
+  if (from !== null) {
+    const until = start !== null && start >= from ? start : (end ?? at);
+    if (until >= from) found.push({ kind: stateOf(job) === "limited" ? "limited" : "waiting", from, to: until });
+  }
+  const over = to !== null && end === null;
+  if (start !== null && (to !== null || job.state === "running")) found.push({ kind: over ? "failed" : job.state, from: start, to: Math.max(to ?? at, start) });
   const due = job.due_at ? Date.parse(job.due_at) : null;
   if (due !== null && due > at) found.push({ kind: "scheduled", from: at, to: due });
   return found;
 }
+
+/** The chain of jobs that ended last: from the last end back to the job that each one waited for longest. */
+function criticalPath(jobs: readonly Job[]): Set<string> {
+  const byName = new Map(jobs.map((job) => [job.name, job]));
+  const endOf = (job: Job): number => (job.state === "running" ? Infinity : (ended(job) ?? -Infinity));
+  const latest = (among: readonly Job[]): Job | undefined =>
+    among.reduce<Job | undefined>((last, job) => (began(job) !== null && endOf(job) > (last ? endOf(last) : -Infinity) ? job : last), undefined);
+  const path = new Set<string>();
+  for (let job = latest(jobs); job && !path.has(job.name); job = latest(job.after.flatMap((name) => byName.get(name) ?? []))) path.add(job.name);
+  return path;
+}
+
+const utc = (ms: number): string => new Date(ms).toISOString().replace("T", " ").slice(0, 23);
 
 /** From the first that was ready to the first start; from there to the last end. */
 function stepPieces(jobs: readonly Job[], at: number): Piece[] {
@@ -96,10 +119,11 @@ export function Timeline({ id, graph, jobs, open, live }: TimelineProps) {
   const whole = Math.max(last - from, 1) * (live ? 1.1 : 1);
   const share = (ms: number): string => `${(100 * ms) / whole}%`;
   const kinds = new Set(all.filter((piece) => piece.to - piece.from > MIN_SHARE * whole).map(({ kind }) => kind));
+  const critical = criticalPath(order);
   const toggle = (key: string): void => setOpened((was) => new Set(was.has(key) ? [...was].filter((one) => one !== key) : [...was, key]));
   return (
     <Panel name="Timeline" className="timeline" note={bySteps ? "by step" : undefined}
-      tools={<span class="legend">{WAITS.filter((kind) => kinds.has(kind)).map((kind) => <span key={kind}><i class={`piece ${kind}`} aria-hidden="true" /> {word(kind)}</span>)}{from === Infinity ? null : <span>{span(last - from)}</span>}</span>}>
+      tools={<span class="legend">{critical.size > 1 ? <b>Critical path</b> : null}{WAITS.filter((kind) => kinds.has(kind)).map((kind) => <span key={kind}><i class={`piece ${kind}`} aria-hidden="true" /> {word(kind)}</span>)}{from === Infinity ? null : <span>{span(last - from)}</span>}</span>}>
       {jobs === null ? <p class="quiet"><Loading /></p> : from === Infinity ? <p class="quiet dim">None of these jobs has been ready yet</p> : (
         <ul>
           <li class="axis" aria-hidden="true">
@@ -110,12 +134,12 @@ export function Timeline({ id, graph, jobs, open, live }: TimelineProps) {
             const many = row.jobs.length > 1;
             const runs = row.pieces.filter(({ kind }) => !WAITS.includes(kind));
             return (
-              <li key={row.key} class={!many && job.name === open ? "on" : undefined}>
+              <li key={row.key} class={`${!many && job.name === open ? "on" : ""} ${row.jobs.some(({ name }) => critical.has(name)) ? "critical" : ""}`}>
                 <span class="cut">{many ? <button class="link" aria-expanded={opened.has(row.key)} onClick={() => toggle(row.key)}><Name text={stem(job.name)} max={28} /> × {row.jobs.length}</button> : <JobLink id={id} name={job.name} max={32} />}</span>
                 <span class="track">
-                  {row.pieces.filter(({ kind, from, to }) => !WAITS.includes(kind) || to - from > MIN_SHARE * whole).map((piece) => (
-                    <i key={piece.kind} class={`piece ${known(piece.kind)}`} style={{ left: share(piece.from - from), width: share(piece.to - piece.from) }}
-                      title={`${word(piece.kind)} ${span(piece.to - piece.from)}, from ${span(piece.from - from)} to ${span(piece.to - from)}`} />
+                  {row.pieces.filter(({ kind, from, to }) => !WAITS.includes(kind) || to - from > MIN_SHARE * whole).map((piece, place) => (
+                    <i key={place} class={`piece ${known(piece.kind)}`} style={{ left: share(piece.from - from), width: share(piece.to - piece.from) }}
+                      title={`${word(piece.kind)} ${span(piece.to - piece.from)}, ${utc(piece.from)} to ${utc(piece.to).slice(11)} UTC`} />
                   ))}
                   {live ? <i class="now" style={{ left: share(at - from) }} /> : null}
                   <span class="hide">{row.pieces.map((piece) => `${word(piece.kind)} ${span(piece.to - piece.from)}`).join(", ")}</span>
