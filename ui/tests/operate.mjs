@@ -79,12 +79,53 @@ test("a worker is drained and gets jobs again", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
+test("a queue has a drawer with what runs, its limits and weights, and leads to its workers", async () => {
+  await server.put("v1/queues/mail/limits", { limits: [{ domain: "vendor", entries: [["tenant", "acme"]] }] });
+  await server.put("v1/queues/mail/weights", { weights: [{ entries: [["tenant", "acme"]], weight: 5 }] });
+  const page = await browser.open(`${server.page}#/queues`);
+  await table(page, "Queues").getByRole("link", { name: "mail" }).click();
+  const drawer = page.getByRole("complementary", { name: "Queue" });
+  await drawer.getByRole("heading", { name: "mail" }).waitFor();
+  assert.equal(await page.title(), "mail - Tidegate");
+  await drawer.getByText("vendor tenant=acme").waitFor();
+  await drawer.getByText("5 for tenant=acme").waitFor();
+  await drawer.getByRole("link", { name: "a", exact: true }).waitFor();
+  await checkPage(page, "queue");
+  await drawer.getByRole("button", { name: "Queue before" }).click();
+  await drawer.getByRole("heading", { name: "broken" }).waitFor();
+  await drawer.getByRole("button", { name: "Next queue" }).click();
+  await drawer.getByRole("button", { name: "Pause", exact: true }).click();
+  await drawer.locator(".pill.paused").waitFor();
+  await drawer.getByRole("button", { name: "Resume", exact: true }).click();
+  await become("resumed", async () => !(await item("v1/queues", "mail")).paused);
+  await drawer.getByRole("link", { name: "tests-1" }).click();
+  await page.getByRole("complementary", { name: "Worker" }).getByRole("heading", { name: "tests-1" }).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a worker has a drawer with its jobs and their progress, and a name that is not there says so", async () => {
+  await server.create({ name: "slow", jobs: [{ name: "half", handler: "h.slow", queue: "slow" }] });
+  const [{ lease }] = await server.claim("slow", 1, { worker: "tests-2" });
+  await server.post("v1/jobs/extend", { leases: [], notes: [{ lease, progress: { percent: 50, text: "half" } }] });
+  const page = await browser.open(`${server.page}#/workers/tests-2`);
+  const drawer = page.getByRole("complementary", { name: "Worker" });
+  await drawer.getByText("50%").waitFor();
+  await checkPage(page, "worker");
+  await drawer.getByRole("link", { name: "half" }).click();
+  await page.getByRole("complementary", { name: "Job" }).getByRole("link", { name: "tests-2" }).click();
+  await page.keyboard.press("Escape");
+  await drawer.waitFor({ state: "detached" });
+  await page.goto(`${server.page}#/workers/nothing`);
+  await drawer.getByText("Not found. It may have been removed.").waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
 test("the key / goes to the filter of each page", async () => {
   const { items } = await server.get("v1/workflows?name=still");
   const page = await browser.open(`${server.page}#/limits`);
   const cases = [
     ["limits", "Filter", "search"], ["queues", "Filter", "search"], ["workers", "Filter", "search"], ["failures", "Filter", "search"],
-    ["workflows", "Name", "search"], [`workflows/${items[0].id}`, "", "search"],
+    ["workflows", "Filter", "search"], [`workflows/${items[0].id}`, "", "search"],
   ];
   for (const [place, label, type] of cases) {
     await page.goto(`${server.page}#/${place}`);

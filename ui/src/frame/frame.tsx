@@ -2,8 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { Dialogs } from "../parts/dialog";
+import { drawerOpen } from "../parts/drawer";
 import { Toasts } from "../parts/toasts";
-import { place } from "../router";
 import { onKey } from "./keys";
 import { BottomNav, Rail } from "./rail";
 import { useServer } from "./server";
@@ -19,10 +19,9 @@ export function Frame({ at, children }: { at: string; children: ComponentChildre
     addEventListener("keydown", onKey);
     return () => removeEventListener("keydown", onKey);
   }, []);
-  const open = at === "workflows" && place.value.parts[1] !== undefined && place.value.query["job"] !== undefined;
   return (
     <>
-      <div class={open ? "app open" : "app"}>
+      <div class={drawerOpen() ? "app open" : "app"}>
         <a class="skip" href="#main" onClick={skip}>Skip to the page</a>
         <Rail at={at} />
         <main id="main" class="main" tabIndex={-1}>{children}</main>

@@ -7,6 +7,7 @@ import { Icon } from "../parts/icon";
 import { plain } from "../parts/text";
 import { clock } from "../parts/time";
 import { Banners } from "./banners";
+import { openPalette, PALETTE } from "./palette";
 import { range, RANGES, setRange } from "./range";
 
 export interface TopBarProps {
@@ -24,6 +25,7 @@ export function TopBar({ title, children = title }: TopBarProps) {
     <>
       <header class="top">
         <h1>{children}</h1>
+        <button class="jump" title={PALETTE} aria-keyshortcuts="Control+K" onClick={openPalette}><Icon name="search" /><span>{PALETTE}</span><kbd>Ctrl K</kbd></button>
         <span class="seg" role="group" aria-label="Time range">
           {RANGES.map((one) => <button key={one} class={one === "24h" ? "lo3" : undefined} aria-pressed={range.value === one} onClick={() => setRange(one)}>{one}</button>)}
         </span>

@@ -1,17 +1,15 @@
-// Queues: what waits in them and for how long, and whether they hand out jobs.
-import { mayAct, path, withQuery, type Call } from "../api";
-import { TopBar } from "../frame/top";
+// Queues: what waits in them and for how long, whether they hand out jobs, and what runs.
+import { path, withQuery, type Call } from "../api";
+import { limitWords, type Limit, type Page } from "../model";
 import { Empty } from "../parts/empty";
-import { FindField, useFind } from "../parts/find";
-import { VerbButton, Menu, type Verb } from "../parts/menu";
 import { State } from "../parts/state";
-import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
-import { cut, Name, plain } from "../parts/text";
+import { Name } from "../parts/text";
 import { Duration, now } from "../parts/time";
 import { usePoll } from "../poll";
-import { place, setQuery } from "../router";
-import type { Page } from "../model";
+import type { WaitingKey } from "./limits/waiting";
+import { Listing } from "./listing";
+import { RunningJobs, type Worker } from "./workers";
 
 interface Queue {
   readonly name: string;
@@ -22,54 +20,61 @@ interface Queue {
 }
 
 export function Queues() {
-  const cursor = place.value.query["cursor"];
-  const { data, error, again } = usePoll<Page<Queue>>(withQuery("v1/queues", { limit: 100, cursor }), 1500);
-  const find = useFind(data?.items, (row) => row.name);
-  const rows = find.rows && [...find.rows].sort((one, other) => naturally(one.name, other.name));
   return (
-    <>
-      <TopBar title="Queues" />
-      <Problem error={error} />
-      <section class="panel part" aria-label="List of queues">
-        <header><FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} /><span class="note push">{data ? `${data.items.length} ${data.items.length === 1 ? "queue" : "queues"}` : ""}</span></header>
-        <Table label="Queues" rows={rows} rowKey={(row) => row.name} failed={error !== null}
-          empty={find.empty ?? <Empty icon="queues" title="No queues yet" text="The first job that names one makes it." command="tidegate workflow run report.yaml" />} columns={[
-          { head: "Queue", names: true, cell: (row) => <b><Name text={row.name} /></b> },
-          { head: "State", cell: (row) => (row.paused ? <State state="paused" /> : <span class="dim">Active</span>) },
-          { head: "Ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
-          { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
-          { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
-          { head: "", kind: "wide", cell: (row) => <Turn row={row} done={again} /> },
-        ]} />
-      </section>
-      <Pages first={Boolean(cursor)} next={data?.next_cursor} />
-    </>
+    <Listing<Queue> title="Queues" noun="queue" words={(row) => row.name} verb={verb}
+      empty={<Empty icon="queues" title="No queues yet" text="The first job that names one makes it." command="tidegate workflow run report.yaml" />}
+      state={(row) => (row.paused ? <State state="paused" /> : <span class="dim">Active</span>)}
+      columns={[
+        { head: "Ready jobs", kind: "number", cell: (row) => row.ready.toLocaleString("en") },
+        { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
+        { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
+      ]}
+      facts={(row) => (
+        <dl class="facts line">
+          <div><dt>Ready jobs</dt><dd>{row.ready.toLocaleString("en")}</dd></div>
+          <div><dt>Oldest job</dt><dd><Waits at={row.oldest_ready_at} /></dd></div>
+          <div><dt>Idle workers</dt><dd>{row.waiting_workers}</dd></div>
+        </dl>
+      )}
+      body={(row) => <Jobs name={row.name} />} />
   );
 }
 
-/** 2 before 10. */
-export const naturally = new Intl.Collator("en", { numeric: true }).compare;
-
 /** Pausing stops jobs on all servers, and is taken back with one click. */
-function Turn({ row: { name, paused }, done }: { row: Queue; done: () => void }) {
-  if (!mayAct()) return null;
+function verb({ name, paused }: Queue) {
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/queues", [name], verb) });
-  const verb: Verb = paused
-    ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause"), done }
-    : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused. Running jobs finish.`, undo: call(":resume"), done };
-  return <span class="row-buttons end"><VerbButton verb={verb} small /><Menu small label={`Actions on ${cut(plain(name), 60)}`} verbs={[verb]} /></span>;
+  return paused
+    ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause") } as const
+    : { label: "Pause", icon: "bars", call: call(":pause"), toast: `Queue ${name} paused. Running jobs finish.`, undo: call(":resume") } as const;
 }
 
 function Waits({ at }: { at: string | null }) {
   return <Duration ms={at ? Math.max(now.value - Date.parse(at), 0) : null} />;
 }
 
-export function Pages({ first, next }: { first: boolean; next: string | null | undefined }) {
-  if (!first && !next) return null;
+interface Policies {
+  readonly limits?: readonly Limit[];
+  readonly weights?: readonly { readonly entries: Limit["entries"]; readonly weight: number }[];
+}
+
+/** What runs is known from the workers, and what waits from its limits. */
+function Jobs({ name }: { name: string }) {
+  const running = usePoll<Page<Worker>>("v1/workers?limit=100", 2000).data?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
+  const waiting = usePoll<Page<WaitingKey>>(withQuery("v1/limits", { queue: name, limit: 50 }), 3000).data?.items ?? [];
+  const { limits = [] } = usePoll<Policies>(path("v1/queues", [name], "/limits"), 10_000).data ?? {};
+  const { weights = [] } = usePoll<Policies>(path("v1/queues", [name], "/weights"), 10_000).data ?? {};
   return (
-    <div class="buttons" role="group" aria-label="Pages">
-      <button disabled={!first} onClick={() => setQuery({ cursor: null }, "keep")}>First</button>
-      <button disabled={!next} onClick={() => setQuery({ cursor: next }, "keep")}>Next</button>
-    </div>
+    <>
+      <RunningJobs jobs={running ?? null} />
+      {waiting.length > 0 ? <Table label="Jobs waiting for a limit" rows={waiting} rowKey={(row) => JSON.stringify([row.handler, row.limits])} columns={[
+        { head: "Waiting", kind: "number", cell: (row) => row.waiting.toLocaleString("en") },
+        { head: "Handler", names: true, cell: (row) => <Name text={row.handler} max={40} /> },
+        { head: "Limit", kind: "wide", cell: (row) => <Name text={row.limits.map(limitWords).join(", ")} max={100} /> },
+      ]} /> : null}
+      <dl class="facts">
+        <dt>Limits</dt><dd>{limits.length > 0 ? limits.map((limit, at) => <div key={at}><Name text={limitWords(limit)} max={200} /></div>) : "None"}</dd>
+        <dt>Weights</dt><dd>{weights.length > 0 ? weights.slice(0, 50).map(({ entries, weight }, at) => <div key={at}>{weight} for <Name text={entries.map((pair) => pair.join("=")).join(" ")} max={200} /></div>) : "None"}</dd>
+      </dl>
+    </>
   );
 }

@@ -216,19 +216,7 @@ function chipCounts(workflow: Workflow | null, page: Page<Job> | null): Record<s
 const Crumb = () => <span class="crumb"><a href={href(["workflows"])}>Workflows</a> /</span>;
 
 /** Letters that lead to the main button; Enter presses it. */
-const LETTERS: Readonly<Record<string, readonly string[]>> = { r: ["Retry failed"], p: ["Pause", "Resume"] };
-
-function useLetters(label: string | undefined, place: { readonly current: HTMLElement | null }): void {
-  useEffect(() => {
-    const pressed = (event: KeyboardEvent): void => {
-      if (!label || !LETTERS[event.key]?.includes(label) || event.ctrlKey || event.metaKey || event.altKey) return;
-      if ((event.target as Element).closest?.("input, textarea, select, dialog, [role=menu]")) return;
-      place.current?.querySelector("button")?.focus();
-    };
-    addEventListener("keydown", pressed);
-    return () => removeEventListener("keydown", pressed);
-  }, [label]);
-}
+const LETTERS: Readonly<Record<string, string>> = { "Retry failed": "r", Pause: "p", Resume: "p" };
 
 function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }) {
   const { id, name, status, tags, started_at, finished_at, job_counts } = workflow;
@@ -237,8 +225,6 @@ function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }
   const [main, ...rest] = verbs;
   // Nothing to do now but what is rare: that stays in the menu.
   const button = main && MAIN.includes(main.label) ? main : null;
-  const acts = useRef<HTMLSpanElement>(null);
-  useLetters(button?.label, acts);
   return (
     <>
       <TopBar title={`${cut(name, 60)} ${word(status).toLowerCase()}`}><Crumb /> <Name text={name} max={200} /></TopBar>
@@ -248,8 +234,8 @@ function Head({ workflow, changed }: { workflow: Workflow; changed: () => void }
         {tags.map((tag) => <a key={tag} class="tag" href={href(["workflows"], { tag })}><Name text={tag} max={60} /></a>)}
         <a class="small" href={href(["workflows"], { name })}>All runs of <Name text={name} max={40} /></a>
         {verbs.length > 0 ? (
-          <span ref={acts} class="acts" role="group" aria-label="Actions on the workflow">
-            {button ? <VerbButton verb={button} main={button.label !== "Pause"} /> : null}
+          <span class="acts" role="group" aria-label="Actions on the workflow">
+            {button ? <VerbButton verb={button} main={button.label !== "Pause"} letter={LETTERS[button.label]} /> : null}
             <Menu label="Other actions" verbs={button ? [button, ...rest] : verbs} />
           </span>
         ) : null}

@@ -16,12 +16,12 @@ const shown = signal<Shown | null>(null);
 
 /** Asks once. True when it is to be done. */
 export function confirm(title: string, body: ComponentChildren, verb: string, danger = true): Promise<boolean> {
-  shown.value?.end(false);
+  end(false);
   return new Promise((end) => (shown.value = { title, body, verb, danger, end }));
 }
 
 export function show(title: string, body: ComponentChildren): void {
-  shown.value?.end(false);
+  end(false);
   shown.value = { title, body, verb: null, danger: false, end: () => {} };
 }
 
@@ -30,6 +30,8 @@ export const closeDialog = (): void => end(false);
 function end(done: boolean): void {
   const at = shown.value;
   shown.value = null;
+  // The browser gives the keyboard back to where it was.
+  document.querySelector("dialog")?.close();
   at?.end(done);
 }
 
@@ -48,7 +50,7 @@ export function Dialogs() {
   }, []);
   if (!at) return null;
   return (
-    <dialog ref={element} onClose={() => shown.value === at && end(false)} aria-labelledby="dialog-title">
+    <dialog key={at} ref={element} onClose={() => shown.value === at && end(false)} aria-labelledby="dialog-title">
       <form method="dialog" onSubmit={(event) => (event.preventDefault(), end(at.verb !== null))}>
         <h2 id="dialog-title">{at.title}</h2>
         <div class="dialog-body">{at.body}</div>

@@ -1,5 +1,6 @@
 // A field that leaves those rows of a table that have a text in them. It searches the rows that are shown, without a call to the server.
 import { useState } from "preact/hooks";
+import { place } from "../router";
 
 export interface Find<Row> {
   readonly typed: string;
@@ -10,7 +11,7 @@ export interface Find<Row> {
 }
 
 export function useFind<Row>(rows: readonly Row[] | null | undefined, words: (row: Row) => string): Find<Row> {
-  const [typed, set] = useState("");
+  const [typed, set] = useState(place.value.query["q"] ?? "");
   const wanted = typed.trim().toLowerCase();
   const found = wanted === "" ? rows : rows?.filter((row) => words(row).toLowerCase().includes(wanted));
   return { typed, set, rows: found ?? null, empty: rows?.length && found?.length === 0 ? "No row has this text in it" : undefined };

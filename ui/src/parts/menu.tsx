@@ -73,14 +73,15 @@ export async function perform(verb: Verb): Promise<void> {
   verb.done?.();
 }
 
-export function VerbButton({ verb, main = false, small = false }: { verb: Verb; main?: boolean; small?: boolean }) {
+/** `letter` gives it the keyboard; Enter presses it then. */
+export function VerbButton({ verb, main = false, small = false, letter }: { verb: Verb; main?: boolean; small?: boolean; letter?: string | undefined }) {
   const [busy, setBusy] = useState(false);
   const act = (): void => {
     setBusy(true);
     void perform(verb).finally(() => setBusy(false));
   };
   return (
-    <button type="button" class={`${main ? "main-act" : ""}${small ? " small" : ""}`} disabled={busy || unreachable.value !== null} onClick={act}>
+    <button type="button" data-key={letter} data-hold={letter} class={`${main ? "main-act" : ""}${small ? " small" : ""}`} disabled={busy || unreachable.value !== null} onClick={act}>
       <Icon name={verb.icon} />{verb.label}
     </button>
   );
@@ -155,7 +156,7 @@ export function Menu({ label, verbs, small = false }: MenuProps) {
   const line = verbs[at] ? callsOf(verbs[at]).map(curl).join("\n") : "";
   return (
     <span ref={place} class="menu-place" onKeyDown={keys}>
-      <button type="button" class={small ? "small bare square" : "square"} aria-label={label} title={label} aria-haspopup="menu" aria-expanded={open} aria-controls={id} onClick={() => (mark(0), setOpen(!open))}><Icon name="more" /></button>
+      <button type="button" class={small ? "small bare square" : "square"} aria-label={label} title={label} data-key="m" aria-haspopup="menu" aria-expanded={open} aria-controls={id} onClick={() => (mark(0), setOpen(!open))}><Icon name="more" /></button>
       {open ? (
         <div ref={box} class="menu over">
           <div id={id} role="menu" aria-label={label}>

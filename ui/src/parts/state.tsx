@@ -44,7 +44,7 @@ export const stateFill = (state: string): string => {
 export const stateColour = (state: string): string => appearance(state).colour;
 
 /** `text` says more than the word of the state. */
-export function State({ state, count, text }: { state: string; count?: number; text?: string }) {
+export function State({ state, count, text }: { state: string; count?: number | string; text?: string }) {
   const { icon, word } = appearance(state);
   return (
     <span class={`pill ${known(state)}`}>

@@ -30,17 +30,12 @@ function target(key: string, row: HTMLElement, all: readonly HTMLElement[]): HTM
   }
 }
 
-/** Enter opens the limit, `m` its actions. */
-function open(key: string, row: HTMLElement): void {
-  row.querySelector<HTMLElement>(key === "m" ? "[data-menu]" : "th a")?.click();
-}
-
 export function arrows(event: KeyboardEvent & { readonly currentTarget: HTMLElement }): void {
   if (event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const row = (event.target as HTMLElement).closest<HTMLElement>("tr[aria-level]");
-  if (row && event.target === row && ["Enter", "m"].includes(event.key)) {
+  if (row && event.target === row && event.key === "Enter") {
     event.preventDefault();
-    return open(event.key, row);
+    return row.querySelector<HTMLElement>("th a")?.click();
   }
   if (!row || !["ArrowDown", "ArrowUp", "ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) return;
   event.preventDefault();

@@ -90,9 +90,9 @@ function Found({ known }: { known: KnownLimit }) {
           <div><dt>Defined in</dt><dd class="mono"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={100} /></dd></div>
         </dl>
         <span class="buttons push">
-          <button onClick={() => check(domain, subject)}>Test</button>
-          {mayAct() ? <button onClick={() => void override("scale", domain, subject, limit.rule)}><Icon name="scale" />Scale</button> : null}
-          {mayAct() ? <button class="main-act" onClick={() => void override("pause", domain, subject, limit.rule)}><Icon name="bars" />Pause</button> : null}
+          <button data-key="t" onClick={() => check(domain, subject)}>Test</button>
+          {mayAct() ? <button data-key="s" onClick={() => void override("scale", domain, subject, limit.rule)}><Icon name="scale" />Scale</button> : null}
+          {mayAct() ? <button class="main-act" data-key="p" onClick={() => void override("pause", domain, subject, limit.rule)}><Icon name="bars" />Pause</button> : null}
         </span>
       </div>
       <div class="grid overview">

@@ -6,7 +6,7 @@ import { Problem } from "../../parts/toasts";
 import { Loading, UNKNOWN } from "../../parts/table";
 import { cut, Name, plain } from "../../parts/text";
 import { closeDialog, show } from "../../parts/dialog";
-import { Icon } from "../../parts/icon";
+import { Icon, type IconName } from "../../parts/icon";
 import { LimitCells, NoLimit } from "./cells";
 import { arrows } from "./keys";
 import { placeOf, type Descriptor, type Domain, type Mistake } from "./model";
@@ -101,14 +101,21 @@ interface RowProps {
   /** The name of the row for its button. */
   readonly label: string;
   readonly cells: ComponentChildren;
+  readonly limit?: LimitRef | null;
 }
 
-function Row({ path, depth, children, cut: isCut, shared, name, label, cells }: RowProps) {
+function Row({ path, depth, children, cut: isCut, shared, name, label, cells, limit }: RowProps) {
   const opens = children > 0 && !isCut;
   const open = opens && isOpen(path, shared.large);
   const turn = (): void => toggle(path, shared.large);
+  const keys = (event: KeyboardEvent): void => {
+    const found = limit && !event.ctrlKey && !event.metaKey && !event.altKey && actionsOf(limit).find(({ key }) => key === event.key);
+    if (!found) return;
+    event.preventDefault();
+    found.act();
+  };
   return (
-    <tr aria-level={depth} aria-expanded={opens ? open : undefined} tabIndex={-1}>
+    <tr aria-level={depth} aria-expanded={opens ? open : undefined} tabIndex={-1} onKeyDown={keys}>
       <th scope="row" class="branch">
         <div class={`step step-${Math.min(depth, MAX_INDENT)}`}>
           {opens ? <button class="twist bare" tabIndex={0} aria-expanded={open} aria-label={`${open ? "fold" : "open"} ${cut(plain(label), 100)}`} onClick={turn}>{open ? "▾" : "▸"}</button> : <span class="twist" />}
@@ -225,11 +232,12 @@ function One({ path, depth, one, text, shared }: OneProps) {
   const [domain, ...entries] = path;
   // A descriptor of any value has many keys.
   const any = entries.some(([, value]) => !value || value.includes("*")) && !one.share_threshold;
+  const limit = one.limit && !one.cut ? { domain, entries, rule: one.limit.rule } : null;
   const words = text ?? `${one.key}=${one.value || "*"}`;
   const shown = <><Name text={words} max={120} mono />{one.cut ? <span class="dim"> (cut)</span> : null}</>;
   const name = (
     <>
-      {one.limit && !one.cut ? <a href={limitHref(domain, entries)}>{shown}</a> : shown}
+      {limit ? <a href={limitHref(domain, entries)}>{shown}</a> : shown}
       {one.share_threshold ? <span class="tag" title="all values that match share one counter">shared</span> : null}
     </>
   );
@@ -237,12 +245,12 @@ function One({ path, depth, one, text, shared }: OneProps) {
     <>
       {one.limit ? <LimitCells limit={one.limit} any={any} /> : <NoLimit below={one.limits_below} />}
       <td class="lo mono"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={40} /></td>
-      <td>{one.limit && !one.cut ? <Buttons domain={domain} entries={entries} rule={one.limit.rule} of={words} /> : null}</td>
+      <td>{limit ? <Buttons limit={limit} of={words} /> : null}</td>
     </>
   );
   return (
     <>
-      <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={words} cells={cells} />
+      <Row path={path} depth={depth} children={one.children} cut={one.cut ?? false} shared={shared} name={name} label={words} cells={cells} limit={limit} />
       {one.limit?.overrides?.map((override) => (
         <tr key={JSON.stringify([override.effect, override.rule, override.entries])} class="why">
           <td colSpan={9}>
@@ -273,31 +281,35 @@ export function Chosen({ pages, state }: { pages: Pages; state: string }) {
   );
 }
 
-interface ButtonsProps {
+interface LimitRef {
   readonly domain: string;
   readonly entries: Pairs;
   readonly rule: string;
-  readonly of: string;
 }
 
-function Buttons(props: ButtonsProps) {
-  return <button class="small bare square" aria-haspopup="dialog" data-menu aria-label={`Actions of ${cut(plain(props.of), 100)}`} onClick={() => show(cut(plain(props.of), 100), <Menu {...props} />)}><Icon name="more" /></button>;
+/** What can be done with a limit, each with its letter. */
+const actionsOf = ({ domain, entries, rule }: LimitRef): readonly { readonly key: string; readonly icon: IconName; readonly label: string; readonly act: () => void }[] => [
+  ...(mayAct() ? [
+    { key: "p", icon: "bars", label: "Pause…", act: () => void override("pause", domain, entries, rule) },
+    { key: "s", icon: "scale", label: "Scale…", act: () => void override("scale", domain, entries, rule) },
+  ] as const : []),
+  { key: "t", icon: "help", label: "Test a request", act: () => check(domain, entries) },
+];
+
+function Buttons({ limit, of }: { limit: LimitRef; of: string }) {
+  const title = cut(plain(of), 100);
+  return <button class="small bare square" aria-haspopup="dialog" data-key="m" aria-label={`Actions of ${title}`} onClick={() => show(title, <Menu {...limit} />)}><Icon name="more" /></button>;
 }
 
-function Menu({ domain, entries, rule }: ButtonsProps) {
-  const act = (what: () => void) => (): void => {
-    closeDialog();
-    what();
-  };
+function Menu(limit: LimitRef) {
+  const { domain, entries, rule } = limit;
   const subject = isKey(entries) ? { domain, entries } : { rule };
   return (
     <>
       <ul class="menu">
-        {mayAct() ? <li><button type="button" onClick={act(() => void override("pause", domain, entries, rule))}><Icon name="bars" />Pause…</button></li> : null}
-        {mayAct() ? <li><button type="button" onClick={act(() => void override("scale", domain, entries, rule))}><Icon name="scale" />Scale…</button></li> : null}
-        <li><button type="button" onClick={act(() => check(domain, entries))}><Icon name="help" />Test a request</button></li>
+        {actionsOf(limit).map(({ icon, label, act }) => <li key={label}><button type="button" onClick={() => (closeDialog(), act())}><Icon name={icon} />{label}</button></li>)}
         <li><a href={limitHref(domain, entries)}><Icon name="limits" />Open the limit</a></li>
-        {"clipboard" in navigator ? <li><button type="button" onClick={act(() => void navigator.clipboard.writeText(pairsText(entries)))}><Icon name="queues" />Copy the key</button></li> : null}
+        {"clipboard" in navigator ? <li><button type="button" onClick={() => (closeDialog(), void navigator.clipboard.writeText(pairsText(entries)))}><Icon name="queues" />Copy the key</button></li> : null}
       </ul>
       {mayAct() ? <><p>Pause, as a command</p><pre class="curl" tabIndex={0} role="region" aria-label="curl line">{curl({ method: "PUT", path: "v1/limits/overrides", body: { ...subject, pause: true, for: "10m" } })}</pre></> : null}
     </>

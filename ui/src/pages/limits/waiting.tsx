@@ -2,6 +2,7 @@
 import { withQuery } from "../../api";
 import { State } from "../../parts/state";
 import { Problem } from "../../parts/toasts";
+import { QueueLink } from "../../parts/drawer";
 import { Table } from "../../parts/table";
 import { Name } from "../../parts/text";
 import { Duration, now, Time } from "../../parts/time";
@@ -9,7 +10,7 @@ import { usePoll } from "../../poll";
 import { href, place } from "../../router";
 import type { Holder, Limit, Page } from "../../model";
 import { KeyLink } from "../overview/keys";
-import { Pages } from "../queues";
+import { Pages } from "../listing";
 import { limitOf, type KnownLimit } from "./known";
 import type { Override } from "./model";
 
@@ -19,7 +20,7 @@ interface LimitInUse extends Limit {
   readonly holders?: readonly Holder[];
 }
 
-interface WaitingKey {
+export interface WaitingKey {
   readonly queue: string;
   readonly handler: string;
   readonly waiting: number;
@@ -40,7 +41,8 @@ export function Waiting({ known, rule }: { known: readonly KnownLimit[]; rule?: 
       <Problem error={error} />
       <Table label="Jobs waiting for a limit table" rows={rows} failed={error !== null} rowKey={(row) => JSON.stringify([row.queue, row.handler, row.limits])} empty="No job waits for a limit" columns={[
         { head: "Jobs", kind: "number", cell: (row) => <b>{row.waiting.toLocaleString("en")}</b> },
-        { head: "Handler", names: true, cell: (row) => <span title={`Queue ${row.queue}`}><Name text={row.handler} max={40} /></span> },
+        { head: "Handler", names: true, cell: (row) => <Name text={row.handler} max={40} /> },
+        { head: "Queue", kind: "narrow", cell: (row) => <QueueLink name={row.queue} max={30} /> },
         { head: "Limit", kind: "wide", cell: (row) => row.limits.map((limit, at) => <InUse key={at} limit={limit} known={known} />) },
         { head: "Oldest", kind: "number", cell: (row) => <Duration ms={Math.max(now.value - Date.parse(row.oldest_ready_at), 0)} /> },
         { head: "Next slot", cell: (row) => <Next full={row.full} /> },

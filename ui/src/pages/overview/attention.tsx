@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { path } from "../../api";
 import { health, load, status } from "../../frame/server";
 import { Action } from "../../parts/action";
+import { QueueLink, WorkerLink } from "../../parts/drawer";
 import { Icon, type IconName } from "../../parts/icon";
 import { Name } from "../../parts/text";
 import { Ago, now, span } from "../../parts/time";
@@ -101,7 +102,7 @@ function paused(overrides: readonly Override[] | undefined, queues: readonly Que
     key: `queue ${one.name}`,
     icon: "bars",
     kind: "hold",
-    title: <>Queue <b><Name text={one.name} max={40} /></b> is paused</>,
+    title: <>Queue <b><QueueLink name={one.name} max={40} /></b> is paused</>,
     reason: `${one.ready.toLocaleString("en")} jobs wait`,
     action: <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [one.name], ":resume") }} toast={`${one.name} is active.`} done={retryNow} />,
   }));
@@ -114,9 +115,9 @@ function late(queues: readonly QueueNow[] | undefined): AttentionItem[] {
     key: `late ${one.name}`,
     icon: "queues",
     kind: "warn",
-    title: <>Queue <b><Name text={one.name} max={40} /></b> is late</>,
+    title: <>Queue <b><QueueLink name={one.name} max={40} /></b> is late</>,
     reason: `The oldest of ${one.ready.toLocaleString("en")} jobs waits for ${span(age(one))}`,
-    action: <Open to={href(["queues"])} of={`queue ${one.name}`} />,
+    action: <Open to={href(["queues", one.name])} of={`queue ${one.name}`} />,
   }));
 }
 
@@ -125,9 +126,9 @@ function lostWorkers(workers: readonly WorkerNow[] | undefined): AttentionItem[]
     key: `worker ${one.name}`,
     icon: "workers",
     kind: "warn",
-    title: <>Worker <b><Name text={one.name} max={40} /></b> is gone</>,
+    title: <>Worker <b><WorkerLink name={one.name} max={40} /></b> is gone</>,
     reason: <>{one.running} of its jobs run, last seen <Ago at={one.seen_at} /></>,
-    action: <Open to={href(["workers"])} of={`worker ${one.name}`} />,
+    action: <Open to={href(["workers", one.name])} of={`worker ${one.name}`} />,
   }));
 }
 

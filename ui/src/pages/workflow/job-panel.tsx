@@ -1,8 +1,9 @@
 // One job: what went wrong, what it says, what it got and left, why it waits, and what can be done now.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { mayAct, path, ApiError, text, type Call } from "../../api";
 import { limitWords, type AttemptError, type Job } from "../../model";
 import { Action } from "../../parts/action";
+import { Drawer, QueueLink, WorkerLink } from "../../parts/drawer";
 import { Icon } from "../../parts/icon";
 import { field, Json } from "../../parts/json";
 import { Copy, VerbButton, Menu, type Verb } from "../../parts/menu";
@@ -42,50 +43,21 @@ export function JobPanel({ id, name, names, changes, changed, onJob }: JobPanelP
   const own = path(`v1/workflows/${id}/jobs`, [name]);
   const { data, error, again } = usePoll<Raw>(own, 3000, (text) => ({ job: JSON.parse(text) as Job, text }));
   const [tab, setTab] = useState<Tab | null>(null);
-  const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => heading.current?.focus({ preventScroll: innerWidth > 1100 }), [name]);
   useEffect(() => {
     if (changes > 0) again();
   }, [changes]);
   useEffect(() => {
     if (data) onJob(data.job);
   }, [data]);
-  const close = (): void => setQuery({ job: null });
   const done = (): void => {
     again();
     changed();
   };
-  const at = names.indexOf(name);
-  const step = (by: number, label: string, icon: "up" | "down") => {
-    const to = at < 0 ? undefined : names[at + by];
-    return <button class="small bare square" aria-label={label} title={label} disabled={to === undefined} onClick={() => setQuery({ job: to ?? null })}><Icon name={icon} /></button>;
-  };
-  const keys = (event: KeyboardEvent): void => {
-    const by = event.key === "J" ? 1 : event.key === "K" ? -1 : 0;
-    const to = by === 0 || at < 0 ? undefined : names[at + by];
-    if (to === undefined || (event.target as Element).closest("input, textarea, select")) return;
-    event.preventDefault();
-    setQuery({ job: to });
-  };
   return (
-    <>
-      <div class="scrim" onClick={close} />
-      <aside class="drawer" aria-label="Job" onKeyDown={keys}>{/* plain: HTML */}
-        <header>
-          <div class="row">
-            <h2 ref={heading} tabIndex={-1}><Name text={name} max={200} /></h2>
-            {data ? <State state={stateOf(data.job)} /> : null}
-            <span class="push row-buttons">
-              {step(-1, "Job before", "up")}{step(1, "Next job", "down")}
-              <button class="small bare square" onClick={close} aria-label="Close the job"><Icon name="cross" /></button>
-            </span>
-          </div>
-          {data ? <Facts id={id} job={data.job} /> : null}
-        </header>
-        {error ? <Problem error={error} /> : null}
-        {data ? <Shown key={name} id={id} raw={data} own={own} done={done} tab={tab} setTab={setTab} /> : error ? null : <p class="body"><Loading /></p>}
-      </aside>{/* plain: HTML */}
-    </>
+    <Drawer noun="job" name={name} names={names} open={(job) => setQuery({ job })} state={data ? <State state={stateOf(data.job)} /> : null} facts={data ? <Facts id={id} job={data.job} /> : null}>
+      {error ? <Problem error={error} /> : null}
+      {data ? <Shown key={name} id={id} raw={data} own={own} done={done} tab={tab} setTab={setTab} /> : error ? null : <p class="body"><Loading /></p>}
+    </Drawer>
   );
 }
 
@@ -95,8 +67,8 @@ function Facts({ id, job }: { id: string; job: Job }) {
     <>
       <dl class="facts line">
         <div><dt>Handler</dt><dd><Name text={job.handler} max={80} /></dd></div>
-        <div><dt>Queue</dt><dd><a href={href(["queues"])}><Name text={job.queue} max={60} /></a></dd></div>
-        {job.worker ? <div><dt>Worker</dt><dd><a href={href(["workers"])}><Name text={job.worker} max={60} /></a></dd></div> : null}
+        <div><dt>Queue</dt><dd><QueueLink name={job.queue} /></dd></div>
+        {job.worker ? <div><dt>Worker</dt><dd><WorkerLink name={job.worker} /></dd></div> : null}
         <div><dt>Attempt</dt><dd>{job.attempt} of {job.retries + 1}{job.lost > 0 ? `, ${job.lost} lost` : ""}</dd></div>
         {ran === null ? null : <div><dt>{job.state === "running" ? "Running" : "Ran"}</dt><dd><Duration ms={ran} /></dd></div>}
         {waited === null ? null : <div><dt>Waited</dt><dd><Duration ms={waited} /></dd></div>}
@@ -109,6 +81,9 @@ function Facts({ id, job }: { id: string; job: Job }) {
     </>
   );
 }
+
+/** The letters of tabs. */
+const LETTERS: Readonly<Record<string, string>> = { Error: "e", Log: "l", Output: "o", Inputs: "i" };
 
 type Tab = "Error" | "Log" | "Output" | "Params" | "Inputs" | "Attempts" | "Definition";
 
@@ -157,7 +132,7 @@ function Shown({ id, raw: { job, text }, own, done, tab, setTab }: ShownProps) {
     <>
       <div class="tabs" role="tablist" aria-label="Of the job" onKeyDown={keys}>
         {tabs.map(([name, count]) => (
-          <button key={name} role="tab" id={`tab-${name}`} aria-selected={name === at} aria-controls="tab-body" tabIndex={name === at ? 0 : -1} onClick={() => setTab(name)}>
+          <button key={name} role="tab" data-key={LETTERS[name]} id={`tab-${name}`} aria-selected={name === at} aria-controls="tab-body" tabIndex={name === at ? 0 : -1} onClick={() => setTab(name)}>
             {name}{count ? <span class={name === "Error" ? "n bad" : "n"}>{count.toLocaleString("en")}</span> : null}
           </button>
         ))}
@@ -182,7 +157,7 @@ function Definition({ id, job }: { id: string; job: Job }) {
   return (
     <dl class="facts">
       <dt>Handler</dt><dd><Name text={job.handler} max={200} /></dd>
-      <dt>Queue</dt><dd><Name text={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
+      <dt>Queue</dt><dd><QueueLink name={job.queue} max={200} />{job.priority ? `, priority ${job.priority}` : ""}</dd>
       <dt>Attempts</dt><dd>{job.retries + 1}</dd>
       {job.timeout_ms === null ? null : <><dt>Timeout</dt><dd><Duration ms={job.timeout_ms} /></dd></>}
       {job.wait_ms ? <><dt>Waits first</dt><dd><Duration ms={job.wait_ms} /></dd></> : null}
@@ -274,7 +249,8 @@ function Attempts({ errors, lost }: { errors: readonly AttemptError[]; lost: num
       {lost > 0 ? <p class="dim">{lost} {lost === 1 ? "lease" : "leases"} in a row ended without a report.</p> : null}
       {[...errors].reverse().map((error, at) => (
         <details key={`${error.attempt} ${error.at}`} open={at === 0} class="error">
-          <summary><span class="bad">Attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} />{error.worker ? <> at <Name text={error.worker} max={40} /></> : null}</span></summary>
+          <summary><span class="bad">Attempt {error.attempt}</span> <b><Name text={error.kind} max={80} /></b> <span class="dim"><Time at={error.at} /></span></summary>
+          {error.worker ? <p class="small dim">On <WorkerLink name={error.worker} max={40} /></p> : null}
           <Text text={error.message} lines={6} label={`message of attempt ${error.attempt}`} />
           {error.trace ? <Text text={error.trace} lines={12} label={`trace of attempt ${error.attempt}`} /> : null}
         </details>

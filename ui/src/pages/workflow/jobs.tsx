@@ -1,6 +1,7 @@
 // The jobs of a workflow as a table, which is also the graph for who cannot see it.
 import { useEffect, useState } from "preact/hooks";
 import type { Job, Page } from "../../model";
+import { WorkerLink } from "../../parts/drawer";
 import { Duration, now } from "../../parts/time";
 import { State } from "../../parts/state";
 import { Table, type Column } from "../../parts/table";
@@ -101,7 +102,7 @@ function Why({ job }: { job: Job }) {
   if (error && (job.state === "failed" || stateOf(job) === "retrying")) return <bdi class="bad">{cut(plain(`${error.kind}: ${error.message}`), 200)}</bdi>;
   const why = reason(job);
   if (why) return <bdi class="dim">{why}</bdi>;
-  return job.worker && job.state === "running" ? <span class="dim">On <Name text={job.worker} max={40} /></span> : null;
+  return job.worker && job.state === "running" ? <span class="dim">On <WorkerLink name={job.worker} max={40} /></span> : null;
 }
 
 const CHIPS = ["failed", "running", "retrying", "limited", "ready", "scheduled", "waiting", "blocked", "succeeded", "cancelled", "skipped"];

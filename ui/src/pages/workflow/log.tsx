@@ -94,10 +94,7 @@ export function Log({ log }: { log: LogLines }) {
     setFollow(false);
   };
   const keys = (event: KeyboardEvent): void => {
-    const typing = event.target instanceof HTMLInputElement;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key.toLowerCase() === (typing ? "enter" : "n")) go(event.shiftKey ? -1 : 1);
-    else if (event.key === "f" && !typing) setFollow(!follow);
+    if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
   };
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -109,12 +106,15 @@ export function Log({ log }: { log: LogLines }) {
   if (log.error) return <Problem error={log.error} />;
   if (log.items.length === 0) return <p class="dim">No lines yet</p>;
   return (
-    <div class="block log tall" onKeyDown={keys}>
+    <div class="block log tall">
       <header>
-        <input type="search" size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => (type(event.currentTarget.value), setHit(-1))} />
+        <input type="search" data-filter size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => (type(event.currentTarget.value), setHit(-1))} onKeyDown={keys} />
         <span role="status" class="dim">{wanted === "" ? "" : hit < 0 ? `${hits} ${hits === 1 ? "hit" : "hits"}` : `${hit + 1} of ${hits}`}</span>
+        {hits > 0 ? <span>{([["N", "Hit before", "up", -1], ["n", "Next hit", "down", 1]] as const).map(([key, label, icon, by]) => (
+          <button key={key} class="small bare square" data-key={key} aria-label={label} title={label} onClick={() => go(by)}><Icon name={icon} /></button>
+        ))}</span> : null}
         <span class="push row">
-          <button class="small bare" aria-pressed={follow} onClick={() => setFollow(!follow)}><Icon name="follow" />Follow</button>
+          <button class="small bare" data-key="f" aria-pressed={follow} onClick={() => setFollow(!follow)}><Icon name="follow" />Follow</button>
           <button class="small bare square" title="Wrap" aria-label="Wrap" aria-pressed={wrap} onClick={() => setWrap(!wrap)}><Icon name="wrap" /></button>
           <Copy label="Copy the log" text={log.items.map((line) => `${line.at} ${line.text}`).join("\n")} />
         </span>

@@ -1,0 +1,126 @@
+// Goes anywhere by a few letters: pages, what can be done on this one, and what the server finds.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { withQuery } from "../api";
+import { entriesOf, limitHref } from "../pages/limits/known";
+import { closeDialog, show } from "../parts/dialog";
+import { Icon, type IconName } from "../parts/icon";
+import { word } from "../parts/state";
+import { Name } from "../parts/text";
+import { usePoll } from "../poll";
+import { href } from "../router";
+import { PAGES } from "./pages";
+
+interface Entry {
+  readonly label: string;
+  readonly note: string;
+  readonly icon: IconName;
+  /** An address, or what is done. */
+  readonly go: string | (() => void);
+}
+
+interface Found {
+  readonly kind: string;
+  readonly name: string;
+  readonly id?: string;
+  readonly status?: string;
+  /** The rule of a limit: its domain, and what its name has. */
+  readonly path?: string;
+}
+
+/** Milliseconds without a letter before the server is searched. */
+const PAUSE = 100;
+const KEY = "tidegate-recent";
+const MAX_RECENT = 8;
+
+function recent(): Entry[] {
+  try {
+    return JSON.parse(localStorage.getItem(KEY) ?? "[]") as Entry[];
+  } catch {
+    return [];
+  }
+}
+
+function remember(entry: Entry): void {
+  try {
+    localStorage.setItem(KEY, JSON.stringify([entry, ...recent().filter(({ go }) => go !== entry.go)].slice(0, MAX_RECENT)));
+  } catch {
+    // A browser may keep nothing.
+  }
+}
+
+function entryOf({ kind, name, id = "", status, path = "" }: Found): Entry {
+  const to = (icon: IconName, go: string, note = kind): Entry => ({ label: name, note, icon, go });
+  switch (kind) {
+    case "workflow":
+      return to("workflows", href(["workflows", id]), `${word(status ?? "")} ${id.slice(0, 10)}`);
+    case "limit":
+      return to("limits", limitHref(path.slice(0, -name.length - 1), entriesOf(name.split(" "))));
+    case "queue":
+    case "worker":
+      return to(`${kind}s`, href([`${kind}s`, name]));
+    case "handler":
+      return to("warning", href(["failures"], { q: name }));
+    default:
+      return to("workflows", href(["workflows"], { [kind]: name }));
+  }
+}
+
+/** The buttons of the page that stand alone: those of rows are theirs. */
+const BUTTONS = "main .head button, main section > header button, .drawer > footer button, .selection button, .foot button";
+
+const actions = (): Entry[] => [...document.querySelectorAll<HTMLButtonElement>(BUTTONS)].filter((one) => !one.disabled && one.offsetParent).map((one) => ({
+  label: one.ariaLabel || one.title || one.innerText.trim(), note: "action", icon: "play", go: () => (one.focus(), one.click()),
+}));
+
+function Palette({ own }: { own: readonly Entry[] }) {
+  const [typed, type] = useState("");
+  const [sent, send] = useState("");
+  const [marked, mark] = useState(0);
+  const before = useRef<readonly Found[]>([]);
+  useEffect(() => {
+    const timer = setTimeout(() => send(typed.trim()), PAUSE);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const { data } = usePoll<{ readonly items: readonly Found[] }>(sent ? withQuery("v1/search", { q: sent }) : null, 60_000);
+  // Until there is a newer answer, so that nothing jumps.
+  if (data) before.current = data.items;
+  const wanted = typed.trim().toLowerCase();
+  const all = wanted ? [...own.filter(({ label }) => label.toLowerCase().includes(wanted)), ...before.current.map(entryOf)] : [...recent(), ...own];
+  const at = Math.min(marked, all.length - 1);
+  useEffect(() => document.getElementById(`found-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
+  const run = (entry: Entry | undefined): void => {
+    if (!entry) return;
+    closeDialog();
+    if (typeof entry.go !== "string") return entry.go();
+    remember(entry);
+    location.hash = entry.go;
+  };
+  const keys = (event: KeyboardEvent): void => {
+    if (event.key === "ArrowDown") mark((at + 1) % all.length);
+    else if (event.key === "ArrowUp") mark((at + all.length - 1) % all.length);
+    else if (event.key === "Enter") run(all[at]);
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <>
+      <input dir="auto" maxLength={200} spellcheck={false} role="combobox" aria-label="Search" aria-expanded="true" aria-controls="found" aria-activedescendant={`found-${at}`}
+        value={typed} onInput={(event) => (type(event.currentTarget.value), mark(0))} onKeyDown={keys} />
+      <ul id="found" class="menu" role="listbox" aria-label="Found">
+        {all.map((entry, row) => (
+          <li key={`${entry.note} ${entry.label} ${row}`} id={`found-${row}`} role="option" aria-selected={row === at} class={row === at ? "on" : undefined} onPointerMove={() => mark(row)} onClick={() => run(entry)}>
+            <Icon name={entry.icon} /><Name text={entry.label} /><span class="dim push">{entry.note}</span>
+          </li>
+        ))}
+      </ul>
+      {wanted && all.length === 0 ? <p>Nothing found</p> : null}
+    </>
+  );
+}
+
+export const PALETTE = "Search or jump to";
+
+export function openPalette(): void {
+  const pages = PAGES.map(({ name, label, icon }): Entry => ({ label, note: "page", icon, go: href([name]) }));
+  show(PALETTE, <Palette own={[...pages, ...actions()]} />);
+}
