@@ -53,8 +53,8 @@ test("filters stand in the address", async () => {
   assert.equal(await rows(page).count(), 1);
   await page.getByRole("checkbox", { name: "failed" }).uncheck();
   await page.keyboard.press("/");
-  await page.keyboard.type("invoice");
-  await page.waitForFunction(() => location.hash === "#/workflows?name=invoice");
+  await page.keyboard.type("INVOICE");
+  await page.waitForFunction(() => location.hash === "#/workflows?q=INVOICE");
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 15);
   await page.getByLabel("tag").fill("nightly");
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 3);
@@ -66,6 +66,26 @@ test("filters stand in the address", async () => {
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Workflows"] tbody tr').length === 1);
   await page.getByLabel("order").selectOption("oldest");
   await page.waitForFunction(() => location.hash.includes("order=oldest"));
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("a text that is not among the newest is searched for in older ones, and counts say so", async () => {
+  const page = await browser.open(`${server.page}#/workflows`);
+  await rows(page).first().waitFor();
+  const calls = [];
+  const empty = { items: [], next_cursor: "older", searched: 10_000, older: true };
+  await page.route(/\/v1\/workflows\?.*q=ord/, async (route) => {
+    calls.push(route.request().url());
+    await route.fulfill({ json: route.request().url().includes("cursor=older") ? { items: [], next_cursor: null, searched: 46, older: false } : empty });
+  });
+  await page.route(/\/v1\/workflows:count\?.*q=ord/, (route) => route.fulfill({ json: { total: 120, by_status: { failed: 120 }, as_of: new Date().toISOString(), searched: 10_000, older: true } }));
+  await page.keyboard.press("/");
+  await page.keyboard.type("ord");
+  await page.getByText("No workflow matches 'ord' in the newest 10,000").waitFor();
+  await page.getByRole("checkbox", { name: "All120+" }).or(page.locator(".chip", { hasText: "120+" })).first().waitFor();
+  await page.getByRole("button", { name: "Search older" }).click();
+  await page.getByText("No workflow matches 'ord'.").waitFor();
+  assert.match(calls.at(-1), /q=ord.*cursor=older/);
   assert.deepEqual(page.mistakes, []);
 });
 

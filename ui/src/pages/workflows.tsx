@@ -17,9 +17,15 @@ import { Bulk } from "./workflows/bulk";
 import { Selection } from "./workflows/selection";
 
 /** Names of filters, as the API has them. */
-const FILTERS = ["name", "tag", "id_prefix", "created_after", "created_before"] as const;
+const FILTERS = ["q", "name", "tag", "id_prefix", "created_after", "created_before"] as const;
 /** Longer lists have no errors in their rows. */
 const SIZES = ["20", "50", "100"];
+
+/** With a text, the server looks at so many workflows in a call. */
+interface Searched extends Page<Workflow> {
+  readonly searched?: number;
+  readonly older?: boolean;
+}
 
 type Filter = Readonly<Record<string, string | undefined>>;
 
@@ -35,7 +41,7 @@ export function Workflows() {
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const list = withQuery("v1/workflows", { ...filter, limit: size, cursor });
   // The first page is where new ones come.
-  const { data, error, again } = usePoll<Page<Workflow>>(list, cursor ? 3000 : 700);
+  const { data, error, again } = usePoll<Searched>(list, cursor || query["q"] ? 3000 : 700);
   const key = (page: number): string => JSON.stringify([filter, size, page]);
   if (cursor) seen.set(key(number), cursor);
   const before = seen.get(key(number - 1));
@@ -53,13 +59,13 @@ export function Workflows() {
         <Filters filter={filter} />
         {fresh > 0 ? <button class="small fresh" onClick={show}>{fresh} new</button> : null}
         <Table label="Workflows" link columns={columns(rows ?? [], selected, select, again)} rows={rows} rowKey={(row) => row.id} failed={error !== null} selected={(row) => selected.has(row.id)}
-          empty={any ? <>No workflow matches. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
+          empty={any ? <>No workflow matches{query["q"] ? <> '<Name text={query["q"]} max={60} />'</> : null}{data?.older ? ` in the ${cursor ? "next" : "newest"} ${data.searched?.toLocaleString("en")}` : ""}. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
         <footer role="group" aria-label="Pages">
           {pages ? <>
             <button class="small" disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
             <button class="small" disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>
             <span>Page {number}</span>
-            <button class="small" disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>Next</button>
+            <button class="small" disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>{data?.older ? `Search ${filter["order"] ? "newer" : "older"}` : "Next"}</button>
           </> : <span>{rows ? `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "workflow" : "workflows"}` : ""}</span>}
           <label class="push">Rows
             <select value={size} onChange={(event) => setQuery({ limit: event.currentTarget.value, cursor: null, page: null })}>
@@ -103,14 +109,14 @@ function took(row: Workflow): number | null {
   return (row.finished_at ? Date.parse(row.finished_at) : Math.max(now.value, Date.parse(row.started_at))) - Date.parse(row.started_at);
 }
 
-type Select = (ids: ReadonlySet<string>) => void;
+type Select = (change: (was: ReadonlySet<string>) => ReadonlySet<string>) => void;
 
 function columns(rows: readonly Workflow[], selected: ReadonlySet<string>, select: Select, done: () => void): readonly Column<Workflow>[] {
   const every = rows.length > 0 && rows.every((row) => selected.has(row.id));
-  const toggle = (id: string): void => select(new Set(selected.has(id) ? [...selected].filter((one) => one !== id) : [...selected, id]));
+  const toggle = (id: string): void => select((was) => new Set(was.has(id) ? [...was].filter((one) => one !== id) : [...was, id]));
   const checks: Column<Workflow> = {
-    head: <input type="checkbox" aria-label="Select all of this page" checked={every} onChange={() => select(new Set(every ? [] : rows.map((row) => row.id)))} />,
-    cell: (row) => <label class="check"><input type="checkbox" aria-label={`Select ${cut(plain(row.name), 60)}`} checked={selected.has(row.id)} onChange={() => toggle(row.id)} /></label>,
+    head: <input type="checkbox" aria-label="Select all of this page" checked={every} onChange={() => select(() => new Set(every ? [] : rows.map((row) => row.id)))} />,
+    cell: (row) => <label class="check"><input type="checkbox" data-key="x" aria-label={`Select ${cut(plain(row.name), 60)}`} checked={selected.has(row.id)} onChange={() => toggle(row.id)} /></label>,
   };
   return [
     ...(mayAct() ? [checks] : []),
@@ -168,6 +174,7 @@ export function Bar({ counts }: { counts: Workflow["job_counts"] }) {
 }
 
 interface Counts {
+  readonly older?: boolean;
   readonly by_status: Readonly<Record<string, number>>;
 }
 
@@ -176,7 +183,9 @@ function Filters({ filter }: { filter: Filter }) {
   const { status: _, order, ...rest } = filter;
   // With a tag and a name each workflow would have to be read.
   const countPath = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
-  const counts = usePoll<Counts>(countPath, 3000).data?.by_status;
+  const counted = usePoll<Counts>(countPath, 3000).data;
+  const counts = counted?.by_status;
+  const many = (count: number): string => `${count.toLocaleString("en")}${counted?.older ? "+" : ""}`;
   const toggle = (status: string): void => {
     if (!chosen.delete(status)) chosen.add(status);
     setQuery({ status: [...chosen].join(","), cursor: null, page: null });
@@ -186,23 +195,24 @@ function Filters({ filter }: { filter: Filter }) {
   const total = counts && Object.values(counts).reduce((sum, count) => sum + count, 0);
   return (
     <form class="filters list-head" role="search" aria-label="Filter of workflows" onSubmit={(event) => event.preventDefault()}>
-      <Field name="name" label="Name" value={filter["name"]} set={set} first />
+      <Field name="q" label="Filter" value={filter["q"]} set={set} first />
       <fieldset>
         <legend class="hide">status</legend>
         <label class={chosen.size === 0 ? "chip on" : "chip"}>
-          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ status: null, cursor: null, page: null })} />All{total === undefined ? null : <b>{total.toLocaleString("en")}</b>}
+          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ status: null, cursor: null, page: null })} />All{total === undefined ? null : <b>{many(total)}</b>}
         </label>
         {STATUSES.filter((status) => status !== "pending" || chosen.has(status) || (counts?.[status] ?? 0) > 0).map((status) => (
           <label key={status} class={chosen.has(status) ? "chip on" : "chip"}>
             <input type="checkbox" checked={chosen.has(status)} onChange={() => toggle(status)} />
-            <State state={status} {...(counts ? { count: counts[status] ?? 0 } : {})} />
+            <State state={status} {...(counts ? { count: many(counts[status] ?? 0) } : {})} />
           </label>
         ))}
       </fieldset>
       <Field name="tag" label="Tag" value={filter["tag"]} set={set} />
-      <details open={Boolean(rest["id_prefix"] || rest["created_after"] || rest["created_before"])}>
+      <details open={Boolean(rest["name"] || rest["id_prefix"] || rest["created_after"] || rest["created_before"])}>
         <summary>More filters</summary>
         <div class="filters">
+          <Field name="name" label="Name" value={filter["name"]} set={set} />
           <Field name="id_prefix" label="ID begins with" value={filter["id_prefix"]} set={set} least={4} />
           <Moment name="created_after" label="Created after" value={filter["created_after"]} set={set} />
           <Moment name="created_before" label="Created before" value={filter["created_before"]} set={set} />

@@ -43,7 +43,7 @@ function bulkFilter(filter: Filter, action: string): Record<string, unknown> | n
   if (filter["id_prefix"]) return null;
   const chosen = (filter["status"] ?? "").split(",").filter(Boolean);
   const status = (ACTIONS[action] ?? []).filter((one) => chosen.length === 0 || chosen.includes(one));
-  const names = ["name", "tag", "created_after", "created_before"].filter((name) => filter[name]);
+  const names = ["q", "name", "tag", "created_after", "created_before"].filter((name) => filter[name]);
   return { status, ...Object.fromEntries(names.map((name) => [name, filter[name]])) };
 }
 
@@ -64,11 +64,11 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   const run = async (): Promise<void> => {
     const { status, ...rest } = chosen as Record<string, string | undefined> & { status: unknown };
     const words = { ...rest, status: (status as string[]).join(",") };
-    const counted = await get<{ total: number; as_of: string; incomplete?: Result["incomplete"] }>(withQuery("v1/workflows:count", words));
+    const counted = await get<{ total: number; older?: boolean; as_of: string; incomplete?: Result["incomplete"] }>(withQuery("v1/workflows:count", words));
     let hidden = counted.incomplete;
     const unseen = (): string => (hidden ? ` This is not all: ${hidden.partitions.length} partitions of the store do not answer: ${hidden.reason}` : "");
     if (counted.total === 0) return showToast(`No workflow matches that could be changed so.${unseen()}`, "bad");
-    const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
+    const many = `${counted.older ? "at least " : ""}${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
     const title = action === "expire" ? `Keep ${many} ${keepWords(after)}` : `${word} ${many}`;
     if (!(await confirm(`${title}?`, <><p><bdi>{about}</bdi></p>{action === "delete" ? <p>Their jobs, outputs and logs are deleted. This cannot be undone.</p> : null}</>, title))) return;
