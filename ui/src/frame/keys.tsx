@@ -3,7 +3,7 @@ import { show } from "../parts/dialog";
 import { closeDrawer, drawerOpen } from "../parts/drawer";
 import { navigate, place } from "../router";
 import { PAGES } from "./pages";
-import { openPalette } from "./palette";
+import { openPalette, PALETTE } from "./palette";
 import { stepRange } from "./range";
 
 /** Milliseconds in which the second letter follows `g`. */
@@ -13,7 +13,7 @@ let goBy = 0;
 type Shortcuts = readonly (readonly [keys: readonly string[], what: string])[];
 
 const SHORTCUTS: Shortcuts = [
-  [["Ctrl", "K"], "Search, or jump to a page, a thing or an action"],
+  [["Ctrl", "K"], PALETTE],
   [["/"], "Filter of the page"],
   [["["], "Shorter range of time"],
   [["]"], "Longer range of time"],
@@ -35,7 +35,7 @@ const STEPS: Shortcuts = [
 
 const SELECTION: Shortcuts = [
   [["x"], "Select the row"],
-  [["Shift", "X"], "Select all rows up to this one"],
+  [["Shift", "X"], "Select rows up to this one"],
 ];
 
 const GRAPH: Shortcuts = [
@@ -103,7 +103,7 @@ function toRow(by: -1 | 1): boolean {
   return rows.length > 0;
 }
 
-/** What a key is for: it names itself so. That of a row counts while the row has the keyboard; the drawer stands last. */
+/** The element that has this key. One of a row counts while the row has the keyboard; the drawer stands last in the page. */
 function keyed(key: string): HTMLElement | undefined {
   const all = [...document.querySelectorAll<HTMLElement>("[data-key]")].filter((one) => one.dataset["key"] === key);
   const row = focusedRow();

@@ -5,12 +5,13 @@ import { entriesOf, limitHref } from "../pages/limits/known";
 import { closeDialog, show } from "../parts/dialog";
 import { Icon, type IconName } from "../parts/icon";
 import { word } from "../parts/state";
+import { store, stored } from "../parts/stored";
 import { Name } from "../parts/text";
 import { usePoll } from "../poll";
 import { href } from "../router";
 import { PAGES } from "./pages";
 
-interface Entry {
+interface Choice {
   readonly label: string;
   readonly note: string;
   readonly icon: IconName;
@@ -18,7 +19,7 @@ interface Entry {
   readonly go: string | (() => void);
 }
 
-interface Found {
+interface FoundName {
   readonly kind: string;
   readonly name: string;
   readonly id?: string;
@@ -28,28 +29,15 @@ interface Found {
 }
 
 /** Milliseconds without a letter before the server is searched. */
-const PAUSE = 100;
-const KEY = "tidegate-recent";
+const SEARCH_DELAY = 100;
 const MAX_RECENT = 8;
 
-function recent(): Entry[] {
-  try {
-    return JSON.parse(localStorage.getItem(KEY) ?? "[]") as Entry[];
-  } catch {
-    return [];
-  }
-}
+const recent = (): Choice[] => JSON.parse(stored("recent") || "[]") as Choice[];
 
-function remember(entry: Entry): void {
-  try {
-    localStorage.setItem(KEY, JSON.stringify([entry, ...recent().filter(({ go }) => go !== entry.go)].slice(0, MAX_RECENT)));
-  } catch {
-    // A browser may keep nothing.
-  }
-}
+const remember = (entry: Choice): void => store("recent", JSON.stringify([entry, ...recent().filter(({ go }) => go !== entry.go)].slice(0, MAX_RECENT)));
 
-function entryOf({ kind, name, id = "", status, path = "" }: Found): Entry {
-  const to = (icon: IconName, go: string, note = kind): Entry => ({ label: name, note, icon, go });
+function choiceOf({ kind, name, id = "", status, path = "" }: FoundName): Choice {
+  const to = (icon: IconName, go: string, note = kind): Choice => ({ label: name, note, icon, go });
   switch (kind) {
     case "workflow":
       return to("workflows", href(["workflows", id]), `${word(status ?? "")} ${id.slice(0, 10)}`);
@@ -68,27 +56,27 @@ function entryOf({ kind, name, id = "", status, path = "" }: Found): Entry {
 /** The buttons of the page that stand alone: those of rows are theirs. */
 const BUTTONS = "main .head button, main section > header button, .drawer > footer button, .selection button, .foot button";
 
-const actions = (): Entry[] => [...document.querySelectorAll<HTMLButtonElement>(BUTTONS)].filter((one) => !one.disabled && one.offsetParent).map((one) => ({
+const actions = (): Choice[] => [...document.querySelectorAll<HTMLButtonElement>(BUTTONS)].filter((one) => !one.disabled && one.offsetParent).map((one) => ({
   label: one.ariaLabel || one.title || one.innerText.trim(), note: "action", icon: "play", go: () => (one.focus(), one.click()),
 }));
 
-function Palette({ own }: { own: readonly Entry[] }) {
+function Palette({ own }: { own: readonly Choice[] }) {
   const [typed, type] = useState("");
   const [sent, send] = useState("");
   const [marked, mark] = useState(0);
-  const before = useRef<readonly Found[]>([]);
+  const before = useRef<readonly FoundName[]>([]);
   useEffect(() => {
-    const timer = setTimeout(() => send(typed.trim()), PAUSE);
+    const timer = setTimeout(() => send(typed.trim()), SEARCH_DELAY);
     return () => clearTimeout(timer);
   }, [typed]);
-  const { data } = usePoll<{ readonly items: readonly Found[] }>(sent ? withQuery("v1/search", { q: sent }) : null, 60_000);
+  const { data } = usePoll<{ readonly items: readonly FoundName[] }>(sent ? withQuery("v1/search", { q: sent }) : null, 60_000);
   // Until there is a newer answer, so that nothing jumps.
   if (data) before.current = data.items;
   const wanted = typed.trim().toLowerCase();
-  const all = wanted ? [...own.filter(({ label }) => label.toLowerCase().includes(wanted)), ...before.current.map(entryOf)] : [...recent(), ...own];
+  const all = wanted ? [...own.filter(({ label }) => label.toLowerCase().includes(wanted)), ...before.current.map(choiceOf)] : [...recent(), ...own];
   const at = Math.min(marked, all.length - 1);
   useEffect(() => document.getElementById(`found-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
-  const run = (entry: Entry | undefined): void => {
+  const run = (entry: Choice | undefined): void => {
     if (!entry) return;
     closeDialog();
     if (typeof entry.go !== "string") return entry.go();
@@ -104,16 +92,15 @@ function Palette({ own }: { own: readonly Entry[] }) {
   };
   return (
     <>
-      <input dir="auto" maxLength={200} spellcheck={false} role="combobox" aria-label="Search" aria-expanded="true" aria-controls="found" aria-activedescendant={`found-${at}`}
+      <input dir="auto" maxLength={200} spellcheck={false} role="combobox" aria-label="Search" aria-expanded={at >= 0} aria-controls="found" aria-activedescendant={at < 0 ? undefined : `found-${at}`}
         value={typed} onInput={(event) => (type(event.currentTarget.value), mark(0))} onKeyDown={keys} />
-      <ul id="found" class="menu" role="listbox" aria-label="Found">
+      {at < 0 ? <p>Nothing found</p> : <ul id="found" class="menu" role="listbox" aria-label="Found">
         {all.map((entry, row) => (
           <li key={`${entry.note} ${entry.label} ${row}`} id={`found-${row}`} role="option" aria-selected={row === at} class={row === at ? "on" : undefined} onPointerMove={() => mark(row)} onClick={() => run(entry)}>
             <Icon name={entry.icon} /><Name text={entry.label} /><span class="dim push">{entry.note}</span>
           </li>
         ))}
-      </ul>
-      {wanted && all.length === 0 ? <p>Nothing found</p> : null}
+      </ul>}
     </>
   );
 }
@@ -121,6 +108,6 @@ function Palette({ own }: { own: readonly Entry[] }) {
 export const PALETTE = "Search or jump to";
 
 export function openPalette(): void {
-  const pages = PAGES.map(({ name, label, icon }): Entry => ({ label, note: "page", icon, go: href([name]) }));
+  const pages = PAGES.map(({ name, label, icon }): Choice => ({ label, note: "page", icon, go: href([name]) }));
   show(PALETTE, <Palette own={[...pages, ...actions()]} />);
 }

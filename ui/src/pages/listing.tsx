@@ -20,15 +20,14 @@ export interface ListingProps<Row> {
   readonly title: string;
   /** The name of one, such as `queue`; the page and the path of the API have its plural. */
   readonly noun: string;
-  /** What the filter searches. */
+  /** The text that the filter searches. */
   readonly words: (row: Row) => string;
   readonly empty: ComponentChildren;
   readonly state: (row: Row) => ComponentChildren;
-  /** Those after the name and the state. */
+  /** Those after the name and the state; the drawer has them as facts, but not the wide one. */
   readonly columns: readonly Column<Row>[];
   readonly verb: (row: Row) => Omit<Verb, "done">;
-  /** The facts and the body of the drawer. */
-  readonly facts: (row: Row) => ComponentChildren;
+  /** The body of the drawer. */
   readonly body: (row: Row) => ComponentChildren;
 }
 
@@ -38,7 +37,7 @@ const naturally = new Intl.Collator("en", { numeric: true }).compare;
 /** A cursor right before a name: it is the first of that page, or nearly so. */
 const before = (name: string): string => `${name.slice(0, -1)}${String.fromCharCode(name.charCodeAt(name.length - 1) - 1)}~`;
 
-export function Listing<Row extends Named>({ title, noun, words, empty, state, columns, verb, facts, body }: ListingProps<Row>) {
+export function Listing<Row extends Named>({ title, noun, words, empty, state, columns, verb, body }: ListingProps<Row>) {
   const { parts: [page = "", name], query } = place.value;
   const { cursor } = query;
   const path = `v1/${page}`;
@@ -67,7 +66,7 @@ export function Listing<Row extends Named>({ title, noun, words, empty, state, c
       </section>
       <Pages first={Boolean(cursor)} next={data?.next_cursor} />
       {name === undefined ? null : (
-        <Drawer noun={noun} name={name} names={rows?.map((row) => row.name) ?? []} open={(to) => navigate([page, to], query)} state={one ? state(one) : null} facts={one ? facts(one) : null}>
+        <Drawer noun={noun} name={name} names={rows?.map((row) => row.name) ?? []} open={(to) => navigate([page, to], query)} state={one ? state(one) : null} facts={one ? <dl class="facts line">{columns.filter(({ kind }) => kind !== "wide").map(({ head, cell }) => <div><dt>{head}</dt><dd>{cell(one)}</dd></div>)}</dl> : null}>
           <div class="body" key={name}>{one ? body(one) : other.data ? "Not found. It may have been removed." : <><Problem error={other.error} /><Loading /></>}</div>
           {one && mayAct() ? <footer role="group" aria-label={`Actions on the ${noun}`}><VerbButton verb={verbOf(one)} /><span class="push">{menu(one)}</span></footer> : null}
         </Drawer>

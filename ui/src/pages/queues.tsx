@@ -29,13 +29,6 @@ export function Queues() {
         { head: "Oldest job", kind: "number", cell: (row) => <Waits at={row.oldest_ready_at} /> },
         { head: "Idle workers", kind: "number", cell: (row) => row.waiting_workers },
       ]}
-      facts={(row) => (
-        <dl class="facts line">
-          <div><dt>Ready jobs</dt><dd>{row.ready.toLocaleString("en")}</dd></div>
-          <div><dt>Oldest job</dt><dd><Waits at={row.oldest_ready_at} /></dd></div>
-          <div><dt>Idle workers</dt><dd>{row.waiting_workers}</dd></div>
-        </dl>
-      )}
       body={(row) => <Jobs name={row.name} />} />
   );
 }
@@ -57,7 +50,7 @@ interface Policies {
   readonly weights?: readonly { readonly entries: Limit["entries"]; readonly weight: number }[];
 }
 
-/** What runs is known from the workers, and what waits from its limits. */
+/** Running jobs are known from the workers, and waiting ones from their limits. */
 function Jobs({ name }: { name: string }) {
   const running = usePoll<Page<Worker>>("v1/workers?limit=100", 2000).data?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
   const waiting = usePoll<Page<WaitingKey>>(withQuery("v1/limits", { queue: name, limit: 50 }), 3000).data?.items ?? [];

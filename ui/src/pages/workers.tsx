@@ -42,16 +42,9 @@ export function Workers() {
         { head: "Running jobs", kind: "number", cell: (row) => row.running },
         { head: "Jobs", kind: "wide", cell: (row) => row.jobs.map((job) => <span key={`${job.workflow_id} ${job.job}`} class="tag"><JobLink job={job} /></span>) },
         { head: "Queues", kind: "narrow", cell: (row) => <Links names={row.queues} /> },
+        { head: "Handlers", kind: "narrow", cell: (row) => <span class="dim"><Name text={row.handlers?.join(", ") ?? "all"} max={60} /></span> },
         { head: "Seen", kind: "number", cell: (row) => <span class="dim"><Ago at={row.seen_at} /></span> },
       ]}
-      facts={(row) => (
-        <dl class="facts line">
-          <div><dt>Running jobs</dt><dd>{row.running}</dd></div>
-          <div><dt>Seen</dt><dd><Ago at={row.seen_at} /></dd></div>
-          <div><dt>Queues</dt><dd><Links names={row.queues} /></dd></div>
-          <div><dt>Handlers</dt><dd><Name text={row.handlers?.join(", ") ?? "all"} max={300} /></dd></div>
-        </dl>
-      )}
       body={(row) => <RunningJobs jobs={row.jobs} />} />
   );
 }

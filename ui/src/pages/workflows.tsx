@@ -21,7 +21,7 @@ const FILTERS = ["q", "name", "tag", "id_prefix", "created_after", "created_befo
 /** Longer lists have no errors in their rows. */
 const SIZES = ["20", "50", "100"];
 
-/** With a text, the server looks at so many workflows in a call. */
+/** With a text, the answer has the number of workflows that the server looked at, and whether there are older ones. */
 interface Searched extends Page<Workflow> {
   readonly searched?: number;
   readonly older?: boolean;

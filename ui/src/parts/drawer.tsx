@@ -1,6 +1,6 @@
 // One thing of a list: beside the list, or above it where both have no room. What is open stands in the address.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { href, navigate, place, setQuery } from "../router";
 import { Icon } from "./icon";
 import { Name } from "./text";
@@ -35,11 +35,11 @@ export interface DrawerProps {
 
 export function Drawer({ noun, name, names, open, state, facts, children }: DrawerProps) {
   const heading = useRef<HTMLHeadingElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement as HTMLElement | null;
     return () => before?.focus({ preventScroll: true });
   }, []);
-  useEffect(() => heading.current?.focus({ preventScroll: innerWidth > 1100 }), [name]);
+  useLayoutEffect(() => heading.current?.focus({ preventScroll: innerWidth > 1100 }), [name]);
   const step = (by: number, label: string, icon: "up" | "down", key: string) => {
     const at = names.indexOf(name);
     const to = at < 0 ? undefined : names[at + by];

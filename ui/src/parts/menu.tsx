@@ -73,7 +73,7 @@ export async function perform(verb: Verb): Promise<void> {
   verb.done?.();
 }
 
-/** `letter` gives it the keyboard; Enter presses it then. */
+/** `letter` moves the keyboard there; Enter presses it then. */
 export function VerbButton({ verb, main = false, small = false, letter }: { verb: Verb; main?: boolean; small?: boolean; letter?: string | undefined }) {
   const [busy, setBusy] = useState(false);
   const act = (): void => {

@@ -287,7 +287,7 @@ interface LimitRef {
   readonly rule: string;
 }
 
-/** What can be done with a limit, each with its letter. */
+/** The actions on a limit, each with its letter. */
 const actionsOf = ({ domain, entries, rule }: LimitRef): readonly { readonly key: string; readonly icon: IconName; readonly label: string; readonly act: () => void }[] => [
   ...(mayAct() ? [
     { key: "p", icon: "bars", label: "Pause…", act: () => void override("pause", domain, entries, rule) },

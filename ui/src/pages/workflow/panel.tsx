@@ -2,24 +2,9 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { Icon } from "../../parts/icon";
+import { store, stored } from "../../parts/stored";
 
-const KEY = "tidegate-folded";
-
-function foldedNames(): string[] {
-  try {
-    return (localStorage.getItem(KEY) ?? "").split(",").filter(Boolean);
-  } catch {
-    return [];
-  }
-}
-
-function keep(names: readonly string[]): void {
-  try {
-    localStorage.setItem(KEY, names.join());
-  } catch {
-    // A browser may keep nothing: then it lasts as long as the page.
-  }
-}
+const foldedNames = (): string[] => stored("folded").split(",");
 
 export interface PanelProps {
   readonly name: string;
@@ -34,7 +19,7 @@ export function Panel({ name, className = "", note, tools, children }: PanelProp
   const [folded, fold] = useState(() => foldedNames().includes(name));
   const toggle = (): void => {
     const others = foldedNames().filter((one) => one !== name);
-    keep(folded ? others : [...others, name]);
+    store("folded", (folded ? others : [...others, name]).join());
     fold(!folded);
   };
   return (
