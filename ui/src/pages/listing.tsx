@@ -41,12 +41,12 @@ export function Listing<Row extends Named>({ title, noun, words, empty, state, c
   const { parts: [page = "", name], query } = place.value;
   const { cursor } = query;
   const path = `v1/${page}`;
-  const { data, error, again } = usePoll<Page<Row>>(withQuery(path, { limit: 100, cursor }), 1500);
+  const { data, error, again } = usePoll<Page<Row>>(withQuery(path, { cursor }), 1500);
   const find = useFind(data?.items, words);
   const rows = find.rows && [...find.rows].sort((one, other) => naturally(one.name, other.name));
   const named = (of: Page<Row> | null): Row | undefined => of?.items.find((row) => row.name === name);
   // The list shows one page, and the address names any of them.
-  const other = usePoll<Page<Row>>(name && data && !named(data) ? withQuery(path, { limit: 100, cursor: before(name) }) : null);
+  const other = usePoll<Page<Row>>(name && data && !named(data) ? withQuery(path, { cursor: before(name) }) : null);
   const one = named(data) ?? named(other.data);
   const verbOf = (row: Row): Verb => ({ ...verb(row), done: () => (again(), other.again()) });
   const menu = (row: Row) => <Menu small label={`Actions on ${cut(plain(row.name), 60)}`} verbs={[verbOf(row)]} />;

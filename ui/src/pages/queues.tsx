@@ -52,8 +52,8 @@ interface Policies {
 
 /** Running jobs are known from the workers, and waiting ones from their limits. */
 function Jobs({ name }: { name: string }) {
-  const running = usePoll<Page<Worker>>("v1/workers?limit=100", 2000).data?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
-  const waiting = usePoll<Page<WaitingKey>>(withQuery("v1/limits", { queue: name, limit: 50 }), 3000).data?.items ?? [];
+  const running = usePoll<Page<Worker>>("v1/workers", 2000).data?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
+  const waiting = usePoll<Page<WaitingKey>>(withQuery("v1/limits", { queue: name }), 3000).data?.items ?? [];
   const { limits = [] } = usePoll<Policies>(path("v1/queues", [name], "/limits"), 10_000).data ?? {};
   const { weights = [] } = usePoll<Policies>(path("v1/queues", [name], "/weights"), 10_000).data ?? {};
   return (
