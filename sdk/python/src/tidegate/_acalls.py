@@ -54,8 +54,7 @@ class AsyncCalls:
 
     async def list_failures(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Failures:
         """List failures by handler and kind of error. It looks at the failed workflows that were created last, at most
-        1,000. Each counts once, by the job that failed first. Role: read. `range`: The time up to now; `1h` if left
-        out.
+        1,000, and counts each failed job of the range. Role: read. `range`: The time up to now; `1h` if left out.
         """
         try:
             answer: api.Failures = await self._call("GET", "/v1/failures", query={"range": range})
@@ -232,6 +231,25 @@ class AsyncCalls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    async def show_limit_series(
+        self,
+        *,
+        rule: list[str],
+        range: Literal["5m", "15m", "1h", "24h"] | None = None,
+    ) -> api.LimitSeriesList:
+        """Show the rates of limits over a range. Of this server alone, since it started. Role: read. `rule`: The paths
+        of limits in the configuration, each in a parameter of its own. `range`: The time up to now; `1h` if left out.
+        """
+        try:
+            answer: api.LimitSeriesList = await self._call(
+                "GET",
+                "/v1/limits/series",
+                query={"rule": rule, "range": range},
+            )
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     async def show_top_keys(self) -> api.TopKeys:
         """Show the keys with the most hits, and the latest refusals. Of this server alone. Role: read."""
         try:
@@ -333,6 +351,17 @@ class AsyncCalls:
         except TidegateError as error:
             raise error.with_traceback(None) from None
 
+    async def search(self, *, q: str) -> api.SearchResults:
+        """Find workflows, names, tags, limits, queues, workers and handlers by a text. At most 20 of them, those first
+        that have exactly this text, and then those that begin with it. Upper and lower case are the same. Role: read.
+        `q`: The text; at most 200 characters.
+        """
+        try:
+            answer: api.SearchResults = await self._call("GET", "/v1/search", query={"q": q})
+            return answer
+        except TidegateError as error:
+            raise error.with_traceback(None) from None
+
     async def show_status(self) -> api.ServerStatus:
         """Show what works and what does not. Role: read."""
         try:
@@ -394,17 +423,28 @@ class AsyncCalls:
         status: str | None = None,
         name: str | None = None,
         tag: str | None = None,
+        error: str | None = None,
+        handler: str | None = None,
         created_after: str | None = None,
         created_before: str | None = None,
+        range: Span | None = None,
         id_prefix: str | None = None,
+        ids: str | None = None,
+        q: str | None = None,
         order: Literal["newest", "oldest"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> api.WorkflowPage:
-        """List workflows. Role: read. `status`: With one of these statuses, separated by commas. `name`: Of this name.
-        `tag`: With this tag. `created_after`: Created then or later. `created_before`: Created before then.
-        `id_prefix`: With an id that begins with these characters. `order`: By creation; `newest` first if left out.
-        `limit`: How many items at most. `cursor`: The `next_cursor` of the page before.
+        """List workflows. With `q`, a call reads at most 10,000 workflows for the text; `older` says that there are
+        more. Names with the text, the tag, ids and keys are found without reading, however old. Role: read. `status`:
+        With one of these statuses, separated by commas. `name`: Of this name. `tag`: With this tag. `error`: With a
+        failed job that has this kind of error; only with the status `failed`. `handler`: With a failed job of this
+        handler, and of that `error` if there is one; only with the status `failed`. `created_after`: Created then or
+        later. `created_before`: Created before then. `range`: Created at most so long ago, such as `15m`. `id_prefix`:
+        With an id that begins with these characters. `ids`: With one of these ids, separated by commas; at most 1,000.
+        `q`: With this text in the name, a tag, or the first failed job and its error; or as the idempotency key or the
+        beginning of the id. In upper or lower case. `order`: By creation; `newest` first if left out. `limit`: How many
+        items at most. `cursor`: The `next_cursor` of the page before.
         """
         try:
             answer: api.WorkflowPage = await self._call(
@@ -414,9 +454,14 @@ class AsyncCalls:
                     "status": status,
                     "name": name,
                     "tag": tag,
+                    "error": error,
+                    "handler": handler,
                     "created_after": created_after,
                     "created_before": created_before,
+                    "range": None if range is None else span(range),
                     "id_prefix": id_prefix,
+                    "ids": ids,
+                    "q": q,
                     "order": order,
                     "limit": limit,
                     "cursor": cursor,
@@ -721,17 +766,27 @@ class AsyncCalls:
         status: str | None = None,
         name: str | None = None,
         tag: str | None = None,
+        error: str | None = None,
+        handler: str | None = None,
         created_after: str | None = None,
         created_before: str | None = None,
+        range: Span | None = None,
         id_prefix: str | None = None,
+        ids: str | None = None,
+        q: str | None = None,
         by: Literal["name"] | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> api.WorkflowCount:
         """Count workflows by status. Role: read. `status`: With one of these statuses, separated by commas. `name`: Of
-        this name. `tag`: With this tag. `created_after`: Created then or later. `created_before`: Created before then.
-        `id_prefix`: With an id that begins with these characters. `by`: Count for each name, too. `limit`: With
-        `by=name`: how many names at most. `cursor`: With `by=name`: the `next_cursor` of the names before.
+        this name. `tag`: With this tag. `error`: With a failed job that has this kind of error; only with the status
+        `failed`. `handler`: With a failed job of this handler, and of that `error` if there is one; only with the
+        status `failed`. `created_after`: Created then or later. `created_before`: Created before then. `range`: Created
+        at most so long ago, such as `15m`. `id_prefix`: With an id that begins with these characters. `ids`: With one
+        of these ids, separated by commas; at most 1,000. `q`: With this text in the name, a tag, or the first failed
+        job and its error; or as the idempotency key or the beginning of the id. In upper or lower case. `by`: Count for
+        each name, too. `limit`: With `by=name`: how many names at most. `cursor`: With `by=name`: the `next_cursor` of
+        the names before.
         """
         try:
             answer: api.WorkflowCount = await self._call(
@@ -741,9 +796,14 @@ class AsyncCalls:
                     "status": status,
                     "name": name,
                     "tag": tag,
+                    "error": error,
+                    "handler": handler,
                     "created_after": created_after,
                     "created_before": created_before,
+                    "range": None if range is None else span(range),
                     "id_prefix": id_prefix,
+                    "ids": ids,
+                    "q": q,
                     "by": by,
                     "limit": limit,
                     "cursor": cursor,

@@ -54,6 +54,9 @@ Scope: TypeAlias = Literal["workflow", "queue", "all"]
 """Among which jobs those are counted that run at the same time: those of the same workflow, of the same queue, or all.
 """
 
+SearchKind: TypeAlias = Literal["name", "workflow", "tag", "limit", "queue", "worker", "handler"]
+"""Kind of a result. Of equally good results, those of the first kinds come first."""
+
 ServerState: TypeAlias = Literal["ok", "degraded", "draining"]
 """The state of the server in a word: `draining` when it is about to end, `degraded` when something of `limits` or
 `workflows` does not work or a configuration was refused, `ok` otherwise.
@@ -169,8 +172,20 @@ class BulkFilter(TypedDict, total=False):
     """Created then or later."""
     created_before: str | None
     """Created before then."""
+    error: str | None
+    """With a failed job that has this kind of error; only with the status `failed`."""
+    handler: str | None
+    """With a failed job of this handler, and of that `error` if there is one; only with the status `failed`."""
+    ids: Names | None
+    """One of these; at most 1,000, and at least one."""
     name: str | None
     """Of this name."""
+    q: str | None
+    """With this text, as in the list: the call acts on those that it finds. `next_cursor` leads to those that it has
+    not read.
+    """
+    range: str | None
+    """Created at most so long ago, such as `15m`."""
     status: Names | None
     """With one of these statuses; with any if this is left out. At least one."""
     tag: str | None
@@ -182,7 +197,7 @@ class _BulkResultRequired(TypedDict):
     failed: list[BulkFailure]
     matched: int
     more: bool
-    """Whether there are more that match."""
+    """Whether there are more that match, or with `q` that may match."""
     next_cursor: str | None
     """Leads to those after these; null when there are none."""
 
@@ -193,6 +208,10 @@ class BulkResult(_BulkResultRequired, total=False):
     incomplete: Incomplete
     """Where workflows may match that were left alone, because a part of the store does not answer. Left out when there
     are none.
+    """
+    unread: int
+    """With `error` or `handler`: how many failed workflows were left alone, because they are too large to read here.
+    Left out when none was.
     """
 
 
@@ -582,9 +601,11 @@ class FailureGroup(TypedDict):
     """Failures of one handler with one kind of error."""
 
     count: int
-    """How many workflows failed so in the range."""
+    """The number of workflows, as in `workflows`."""
     first_at: Time
     handler: str
+    jobs: int
+    """How many jobs failed so in the range."""
     kind: str | None
     """Null when the errors are lost."""
     last_at: Time
@@ -593,6 +614,8 @@ class FailureGroup(TypedDict):
     points: list[int]
     """Numbers of failures in steps of the range, the oldest first."""
     sample: FailureSample
+    workflows: int
+    """How many workflows these jobs are of."""
 
 
 class FailureSample(TypedDict):
@@ -615,9 +638,9 @@ class _FailuresRequired(TypedDict):
     step_ms: int
     """The time between two numbers of `points`, in milliseconds."""
     unread: int
-    """How many of those that were looked at are in no group, because they are too large to read here, or no job of them
-    failed.
-    """
+    """How many of those that were looked at are too large to read here: they are in no group."""
+    unread_jobs: int
+    """How many failed jobs are in no group, because their workflow has more than 1,000 of them."""
     until: Time
     """The end of the range."""
     workflows: int
@@ -625,7 +648,7 @@ class _FailuresRequired(TypedDict):
 
 
 class Failures(_FailuresRequired, total=False):
-    """Failures at the jobs that failed first, by handler and kind of error."""
+    """Failed jobs by handler and kind of error."""
 
     incomplete: Incomplete
     """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
@@ -1093,6 +1116,29 @@ class LimitRefusal(TypedDict):
     """Pairs of a key and a value. What is long is cut."""
 
 
+class LimitSeries(TypedDict):
+    """Rates of a limit, the oldest first. Null where they are not known."""
+
+    hits: list[float | None]
+    """Hits a second."""
+    near: list[float | None]
+    """Hits a second within the limit and near its end."""
+    refused: list[float | None]
+    """Hits a second that were refused. Those over a limit in shadow mode were not."""
+    rule: str
+
+
+class LimitSeriesList(TypedDict):
+    """Rates of limits at this server in equal steps. All steps are over."""
+
+    items: list[LimitSeries]
+    """The limits that are known, in the order of the query. The first 512 of the configuration are."""
+    step_ms: int
+    """The time between two numbers of a series, in milliseconds."""
+    until: Time
+    """The end of the last step."""
+
+
 class LimitStatusExplained(TypedDict, total=False):
     """Why a descriptor has its answer. A field is left out where there is none, and after the first 64 descriptors."""
 
@@ -1255,6 +1301,18 @@ class PartitionTrouble(TypedDict):
     """In the words of the store."""
     writes: bool
     """Whether what workflows need can be written. What has expired may be removed all the same."""
+
+
+class _PausedByRequired(TypedDict):
+    by: str
+    reason: str
+
+
+class PausedBy(_PausedByRequired, total=False):
+    """Author of the pause of a limit."""
+
+    until: Time
+    """When it ends; left out when it holds until it is removed."""
 
 
 class _ProblemRequired(TypedDict):
@@ -1539,6 +1597,32 @@ class Retry(TypedDict, total=False):
     """
 
 
+class _SearchResultRequired(TypedDict):
+    kind: SearchKind
+    name: str
+    """Its name. Of a limit: its keys and values."""
+
+
+class SearchResult(_SearchResultRequired, total=False):
+    """Something that has the text."""
+
+    id: WorkflowId
+    """The id of a workflow. Left out of others."""
+    path: str
+    """The path of a limit in the configuration. Left out of others."""
+    status: str
+    """The status of a workflow. Left out of others."""
+
+
+class SearchResults(TypedDict):
+    """What has the text, the best first."""
+
+    items: list[SearchResult]
+    """At most 20, and at most eight of a kind."""
+    more: bool
+    """Whether there are more, or may be."""
+
+
 class Server(TypedDict):
     """A server that uses the same store."""
 
@@ -1716,6 +1800,8 @@ class WhyNotRunning(_WhyNotRunningRequired, total=False):
     """The jobs that it waits for, or because of which it cannot run."""
     limit: Limit
     """The limit that has no room for it."""
+    paused: PausedBy
+    """The pause of that limit. Only in the answer for a single job."""
     until: Time
     """Until when it waits."""
 
@@ -1833,7 +1919,19 @@ class WorkflowCount(_WorkflowCountRequired, total=False):
     incomplete: Incomplete
     """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
     next_cursor: str
-    """With `by=name`, the cursor of the next names. Left out when these are the last."""
+    """With `by=name`, the cursor of the next names; with `error` or `handler`, of the next workflows. Left out when
+    there are no more.
+    """
+    older: bool
+    """With `q`: whether there are more workflows, which were not read; the numbers are then lower bounds. Left out
+    without `q`.
+    """
+    searched: int
+    """With `q`: how many workflows were read for the text, at most 10,000. Left out without `q`."""
+    unread: int
+    """With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when
+    none is.
+    """
 
 
 class _WorkflowPageRequired(TypedDict):
@@ -1847,6 +1945,18 @@ class WorkflowPage(_WorkflowPageRequired, total=False):
 
     incomplete: Incomplete
     """Data that is missing, when a part of the store does not answer. Left out when nothing is."""
+    older: bool
+    """With `q`: whether the search ended there, and `next_cursor` leads to workflows that were not read. Left out
+    without `q`.
+    """
+    searched: int
+    """With `q`: how many workflows were read for the text, at most 10,000. Those found by name, tag, id or key take no
+    reading. Left out without `q`.
+    """
+    unread: int
+    """With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when
+    none is.
+    """
 
 
 class WorkflowStatus(TypedDict):
