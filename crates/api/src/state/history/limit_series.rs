@@ -9,7 +9,8 @@ use super::super::config_status::LimitUse;
 use super::HistoryRange;
 use super::limit_rates::LIMIT_RATES_STEP;
 
-/// Limits of a larger configuration that have series. With 246 points of 12 bytes, they take 1.5 MB.
+/// Limits of a larger configuration that have series. With room for 320 points of 12 bytes in the
+/// rings of each, they take 2 MB.
 const MAX_LIMITS: usize = 512;
 /// Points of ten seconds, of a minute and of a quarter of an hour.
 const SCALES: [Scale; 3] = [Scale::new(1, 90), Scale::new(6, 60), Scale::new(90, 4 * 24)];
