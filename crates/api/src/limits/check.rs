@@ -7,14 +7,14 @@ use tidegate_ratelimit as rate;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::overrides::{OverrideShown, pause_of};
+use super::overrides::OverrideShown;
 use super::{pairs, truncate, without_store};
 use crate::http::body;
 use crate::http::json;
 use crate::http::problem::{Code, Problem};
 use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::state::config_status::Loads;
-use crate::state::rate_limits::{RateLimits, deadline};
+use crate::state::rate_limits::{RateLimits, deadline, pause_of};
 
 /// Most descriptors of a request that are answered with their rules and counters.
 const MAX_EXPLAINED: usize = 64;

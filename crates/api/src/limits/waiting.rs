@@ -9,13 +9,13 @@ use tidegate_workflow::{HolderList, Limit, PartialResult, WaitingKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::overrides::{OverrideShown, pause_of};
+use super::overrides::OverrideShown;
 use super::truncate;
 use crate::http::json;
 use crate::http::query::Query;
 use crate::http::time::Rfc3339;
 use crate::state::app_state::{HandlerResult, RequestContext, with_read_timeout};
-use crate::state::rate_limits::deadline;
+use crate::state::rate_limits::{deadline, pause_of};
 use crate::views::incomplete::Incomplete;
 use crate::views::why::Holder;
 use crate::views::workflow_limits::LimitShown;

@@ -15,7 +15,7 @@ use tidegate_workflow::{Status, Timestamp};
 
 pub use self::limit_rates::LIMIT_RATES_STEP;
 use self::limit_rates::{LimitRate, LimitRates};
-use self::limit_series::SeriesInRange;
+use self::limit_series::{LatestPoints, SeriesInRange};
 use self::percentile::LatencyHistogram;
 use self::refused_keys::{RefusedInRange, RefusedKeys, Steps};
 use self::ring::{HistorySeries, Ring};
@@ -101,6 +101,15 @@ impl HistoryRange {
             Self::Day => (60, 24),
         };
         Steps { minutes, count }
+    }
+
+    fn limit_points(self) -> LatestPoints {
+        match self {
+            Self::FiveMinutes => LatestPoints::FIVE_MINUTES,
+            Self::QuarterHour => LatestPoints::QUARTER_HOUR,
+            Self::Hour => LatestPoints::HOUR,
+            Self::Day => LatestPoints::DAY,
+        }
     }
 
     pub(crate) fn span(self) -> Duration {
@@ -325,7 +334,7 @@ impl History {
 
     /// Returns the series of the limits of these rules in a range.
     pub(crate) fn limit_series(&self, range: HistoryRange, rules: &[String]) -> SeriesInRange {
-        self.limit_rates.series(range, rules)
+        self.limit_rates.series(range.limit_points(), rules)
     }
 
     /// Returns the points of a range.

@@ -8,8 +8,7 @@ use hashbrown::HashMap;
 use tidegate_ratelimit::{Configuration, Limit};
 
 use super::super::config_status::LimitUse;
-use super::HistoryRange;
-use super::limit_series::{LimitSeries, SeriesInRange};
+use super::limit_series::{LatestPoints, LimitSeries, SeriesInRange};
 use crate::http::lock;
 
 /// Time between two readings.
@@ -100,9 +99,9 @@ impl LimitRates {
             .collect()
     }
 
-    /// Returns the series of limits in a range.
-    pub(super) fn series(&self, range: HistoryRange, rules: &[String]) -> SeriesInRange {
-        lock(&self.0).series.in_range(range, rules)
+    /// Returns the latest points of limits.
+    pub(super) fn series(&self, wanted: LatestPoints, rules: &[String]) -> SeriesInRange {
+        lock(&self.0).series.latest(wanted, rules)
     }
 }
 

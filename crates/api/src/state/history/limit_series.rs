@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 
 use super::super::config_status::LimitUse;
-use super::HistoryRange;
 use super::limit_rates::LIMIT_RATES_STEP;
 
 /// Limits of a larger configuration that have series. With room for 320 points of 12 bytes in the
@@ -22,6 +21,14 @@ const MAX_MISSED_STEPS: u32 = 90;
 struct Scale {
     width: usize,
     capacity: usize,
+}
+
+/// Part of the points to read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LatestPoints {
+    /// Index in [`SCALES`].
+    scale: usize,
+    most: usize,
 }
 
 /// Rates of a limit in one step. They are NaN if they are not known.
@@ -75,6 +82,20 @@ pub(crate) struct RuleSeries {
 impl Scale {
     const fn new(width: usize, capacity: usize) -> Self {
         Self { width, capacity }
+    }
+}
+
+impl LatestPoints {
+    pub(super) const FIVE_MINUTES: Self = Self { scale: 0, most: 30 };
+    pub(super) const QUARTER_HOUR: Self = Self::all(0);
+    pub(super) const HOUR: Self = Self::all(1);
+    pub(super) const DAY: Self = Self::all(2);
+
+    const fn all(scale: usize) -> Self {
+        Self {
+            scale,
+            most: SCALES[scale].capacity,
+        }
     }
 }
 
@@ -148,13 +169,8 @@ impl LimitSeries {
         }
     }
 
-    pub(super) fn in_range(&self, range: HistoryRange, rules: &[String]) -> SeriesInRange {
-        let (scale, most) = match range {
-            HistoryRange::FiveMinutes => (0, 30),
-            HistoryRange::QuarterHour => (0, SCALES[0].capacity),
-            HistoryRange::Hour => (1, SCALES[1].capacity),
-            HistoryRange::Day => (2, SCALES[2].capacity),
-        };
+    pub(super) fn latest(&self, wanted: LatestPoints, rules: &[String]) -> SeriesInRange {
+        let LatestPoints { scale, most } = wanted;
         let width = SCALES[scale].width;
         let count = most.min(self.steps / width);
         let known = |rule: &String| self.limits.iter().find(|limit| *limit.rule == **rule);
@@ -226,8 +242,8 @@ mod tests {
         }
     }
 
-    fn hits(series: &LimitSeries, range: HistoryRange, rule: &str) -> Vec<Option<f32>> {
-        let shown = series.in_range(range, &[rule.to_owned()]);
+    fn hits(series: &LimitSeries, points: LatestPoints, rule: &str) -> Vec<Option<f32>> {
+        let shown = series.latest(points, &[rule.to_owned()]);
         let points = shown.limits.into_iter().flat_map(|limit| limit.points);
         points
             .map(|point| Some(point.hits).filter(|hits| !hits.is_nan()))
@@ -242,13 +258,13 @@ mod tests {
         for second in (0..=2 * 24 * 3_600).step_by(10) {
             series.record(&[counts(second)], began + Duration::from_secs(second));
         }
-        for (range, points, seconds) in [
-            (HistoryRange::FiveMinutes, 30, 10),
-            (HistoryRange::QuarterHour, 90, 10),
-            (HistoryRange::Hour, 60, 60),
-            (HistoryRange::Day, 96, 900),
+        for (wanted, points, seconds) in [
+            (LatestPoints::FIVE_MINUTES, 30, 10),
+            (LatestPoints::QUARTER_HOUR, 90, 10),
+            (LatestPoints::HOUR, 60, 60),
+            (LatestPoints::DAY, 96, 900),
         ] {
-            let shown = series.in_range(range, &["a".to_owned(), "unknown".to_owned()]);
+            let shown = series.latest(wanted, &["a".to_owned(), "unknown".to_owned()]);
             assert_eq!(shown.step, Duration::from_secs(seconds));
             assert_eq!(shown.limits.len(), 1);
             let limit = &shown.limits[0];
@@ -261,7 +277,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_a_gap() {
-        use HistoryRange::{Day, FiveMinutes, Hour};
+        const FIVE_MINUTES: LatestPoints = LatestPoints::FIVE_MINUTES;
+        const HOUR: LatestPoints = LatestPoints::HOUR;
+        const DAY: LatestPoints = LatestPoints::DAY;
         let mut series = LimitSeries::default();
         let began = Instant::now();
         let record = |series: &mut LimitSeries, second, limits| {
@@ -270,29 +288,29 @@ mod tests {
         };
         series.change_rules(["a"].into_iter());
         record(&mut series, 0, 1);
-        assert!(series.in_range(Hour, &[]).age.is_some());
-        assert_eq!(hits(&series, FiveMinutes, "a"), []);
+        assert!(series.latest(HOUR, &[]).age.is_some());
+        assert_eq!(hits(&series, FIVE_MINUTES, "a"), []);
         record(&mut series, 10, 1);
         record(&mut series, 11, 1);
         series.change_rules(["b", "a"].into_iter());
         for second in [20, 30, 49, 60, 70] {
             record(&mut series, second, 2);
         }
-        assert_eq!(hits(&series, FiveMinutes, "a"), [Some(10.0); 7]);
+        assert_eq!(hits(&series, FIVE_MINUTES, "a"), [Some(10.0); 7]);
         let of_new = [vec![None; 2], vec![Some(10.0); 5]].concat();
-        assert_eq!(hits(&series, FiveMinutes, "b"), of_new);
+        assert_eq!(hits(&series, FIVE_MINUTES, "b"), of_new);
         assert_eq!(
-            hits(&series, Hour, "b"),
+            hits(&series, HOUR, "b"),
             [Some(10.0)],
             "the seventh step is not over"
         );
         record(&mut series, 70 + 24 * 3_600, 2);
-        assert_eq!(hits(&series, FiveMinutes, "a"), [None; 30]);
+        assert_eq!(hits(&series, FIVE_MINUTES, "a"), [None; 30]);
         record(&mut series, 80 + 24 * 3_600, 2);
-        assert_eq!(hits(&series, FiveMinutes, "a")[28..], [None, Some(10.0)]);
-        assert_eq!(hits(&series, Day, "a"), [None; 96]);
+        assert_eq!(hits(&series, FIVE_MINUTES, "a")[28..], [None, Some(10.0)]);
+        assert_eq!(hits(&series, DAY, "a"), [None; 96]);
         series.change_rules(["b"].into_iter());
-        assert_eq!(hits(&series, Day, "a"), []);
+        assert_eq!(hits(&series, DAY, "a"), []);
     }
 
     #[test]
@@ -300,7 +318,7 @@ mod tests {
         let mut series = LimitSeries::default();
         let rules: Vec<String> = (0..=MAX_LIMITS).map(|at| at.to_string()).collect();
         series.change_rules(rules.iter().map(String::as_str));
-        let known = series.in_range(HistoryRange::Hour, &rules).limits;
+        let known = series.latest(LatestPoints::HOUR, &rules).limits;
         assert_eq!(known.len(), MAX_LIMITS);
     }
 }
