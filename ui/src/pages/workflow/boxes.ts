@@ -46,7 +46,8 @@ export class Boxes extends Pen {
     context.fill();
     context.strokeStyle = this.colour("line-2");
     context.stroke();
-    const left = this.words(item.name, x + 12, y + 20, 600, 13, "text", width / 3);
+    this.words(item.name, x + 12, y + 20, 600, 13, "text", width / 3);
+    const left = Math.min(context.measureText(item.name.slice(0, 200)).width, width / 3);
     const counts = this.counts(item).map(([state, count]) => `${count.toLocaleString("en")} ${word(state).toLowerCase()}`).join(", ");
     this.words(`${item.handler}, ${item.jobs.length.toLocaleString("en")} jobs: ${counts}`, x + 20 + left, y + 20, 400, 12, "dim", width - left - 90);
     this.words("Fold", x + width - 12, y + 20, 400, 12, "dim", 60, "right");

@@ -4,7 +4,7 @@ import type { Pen } from "./pen";
 import type { Area, Scene } from "./scene";
 
 /** Of more boxes, every second, third and so on is drawn: they are smaller than a point there. */
-const MAX_BOXES = 2000;
+const MAX_BOXES = 1000;
 
 /** In the measures of the screen. */
 export function drawMinimap(pen: Pen, { picture, states }: Scene, { left, top, right, bottom }: Area, view: Area): void {
