@@ -15,7 +15,6 @@ pub(crate) mod waiting_keys;
 use hashbrown::HashMap;
 use tracing::warn;
 
-use self::failures::FailureScan;
 use self::highlights::has_highlights;
 use self::partial::MissingPartitions;
 use self::query::{Cursor, Query};
@@ -93,27 +92,6 @@ impl Engine {
                 break;
             }
         }
-        if page.items.len() > limit {
-            page.items.truncate(limit);
-            page.next = page.items.last().map(|last| last.workflow);
-        }
-        Ok(page)
-    }
-
-    /// One page of the workflows with a failed job that the query admits.
-    async fn list_failed(&self, query: &Query) -> Result<Page, EngineError> {
-        let limit = query.limit.max(1);
-        let mut scan = FailureScan::new(query);
-        let mut page = Page::default();
-        while page.items.len() < limit
-            && let Some(found) = self.next_failures(&mut scan).await?
-        {
-            page.items.extend(found.page.items);
-            page.small_jobs.extend(found.page.small_jobs);
-        }
-        page.next = scan.next;
-        page.unread = scan.unread;
-        page.missing = scan.missing;
         if page.items.len() > limit {
             page.items.truncate(limit);
             page.next = page.items.last().map(|last| last.workflow);

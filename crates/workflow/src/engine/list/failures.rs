@@ -125,6 +125,27 @@ impl Batch {
 }
 
 impl Engine {
+    /// One page of the workflows with a failed job that the query admits.
+    pub(super) async fn list_failed(&self, query: &Query) -> Result<Page, EngineError> {
+        let limit = query.limit.max(1);
+        let mut scan = FailureScan::new(query);
+        let mut page = Page::default();
+        while page.items.len() < limit
+            && let Some(found) = self.next_failures(&mut scan).await?
+        {
+            page.items.extend(found.page.items);
+            page.small_jobs.extend(found.page.small_jobs);
+        }
+        page.next = scan.next;
+        page.unread = scan.unread;
+        page.missing = scan.missing;
+        if page.items.len() > limit {
+            page.items.truncate(limit);
+            page.next = page.items.last().map(|last| last.workflow);
+        }
+        Ok(page)
+    }
+
     /// The next failed jobs of a scan. `None` if it is over.
     ///
     /// # Errors
