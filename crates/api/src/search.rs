@@ -16,12 +16,12 @@ use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::workers::shared_status;
 use crate::workflows::selection::text_from;
 
-/// Most results of an answer, and of each kind: so many fit a short list, and one kind does not
-/// hide the others.
+/// Most results of an answer, and of each kind: they fit a short list, and one kind does not hide
+/// the others.
 const MAX_RESULTS: usize = 20;
 const MAX_OF_KIND: usize = 8;
 
-/// What has the text, the best first.
+/// Results with the text, the best first.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 pub(crate) struct SearchResults {

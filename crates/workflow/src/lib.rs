@@ -42,11 +42,12 @@ pub use engine::limits::unit_counter::{
 pub use engine::list::count::CountPage;
 pub use engine::list::failures::{FailurePage, FailureScan};
 pub use engine::list::highlights::{Highlights, JobFailure};
+pub use engine::list::match_rank::rank;
 pub use engine::list::partial::{MissingPartitions, PartialResult};
 pub use engine::list::query::{Cursor, FailureFilter, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};
 pub use engine::list::running::{RunningCursor, RunningJobs};
-pub use engine::list::search::{FoundNumbers, SearchCursor, SearchPage, rank};
+pub use engine::list::search::{FoundNumbers, SearchCursor, SearchPage};
 pub use engine::list::waiting_keys::{WaitingKey, WaitingKeyPage};
 pub use engine::{
     Claim, Created, Engine, EngineOptions, JobResult, ListedWorkflow, Member, MissedWork,

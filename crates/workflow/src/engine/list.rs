@@ -4,6 +4,7 @@
 pub(crate) mod count;
 pub(crate) mod failures;
 pub(crate) mod highlights;
+pub(crate) mod match_rank;
 pub(crate) mod partial;
 pub(crate) mod query;
 pub(crate) mod queue_states;
@@ -115,7 +116,7 @@ impl Engine {
             // The workflow may have been removed between the two reads.
             let Some(head) = head else { continue };
             match decode_listed(id, &head) {
-                Ok(listed) if query.filter.admits(&listed) => {
+                Ok(listed) if query.filter.admits(&listed.label, listed.meta.status) => {
                     if has_highlights(&listed.meta) {
                         page.small_jobs.extend(small_jobs(id, &head));
                     }

@@ -2,9 +2,8 @@
 
 use std::cmp::Ordering;
 
-use super::ListedWorkflow;
 use crate::codec::Section;
-use crate::model::{IdPrefix, Status, Timestamp, WorkflowId};
+use crate::model::{IdPrefix, Label, Status, Timestamp, WorkflowId};
 use crate::store::{Order, RowRange};
 
 /// The filter of a list.
@@ -130,11 +129,10 @@ impl Filter {
         self.ids.is_some() || (self.tag.is_some() && self.name.is_some())
     }
 
-    pub(super) fn admits(&self, listed: &ListedWorkflow) -> bool {
-        let label = &listed.label;
+    pub(super) fn admits(&self, label: &Label, status: Status) -> bool {
         self.name.as_ref().is_none_or(|name| *name == label.name)
             && self.tag.as_ref().is_none_or(|tag| label.tags.contains(tag))
-            && (self.ids.is_none() || self.wanted_statuses().contains(&listed.meta.status))
+            && (self.ids.is_none() || self.wanted_statuses().contains(&status))
     }
 }
 

@@ -10,7 +10,6 @@ mod text;
 use self::position::Position;
 pub use self::position::SearchCursor;
 use self::text::SearchIndex;
-pub use self::text::rank;
 use super::Page;
 use super::partial::MissingPartitions;
 use super::query::{self, Filter, Query};
@@ -58,7 +57,7 @@ pub struct FoundNumbers {
 
 /// Matches of one of the two positions, and where it is after them.
 #[derive(Default)]
-struct Part {
+struct Matches {
     found: Page,
     end: Position,
 }
@@ -66,7 +65,7 @@ struct Part {
 /// The part that reads workflows.
 #[derive(Default)]
 struct Scan {
-    part: Part,
+    matches: Matches,
     searched: usize,
     errors: usize,
 }
@@ -143,7 +142,7 @@ impl Engine {
         let full_at = indexed.found.items.get(limit - 1);
         let full_at = full_at.map(|last| last.workflow);
         let scan = self.scan(query, index, after.scanned, full_at).await?;
-        let parts = [&indexed, &scan.part].map(|part| part.found.items.as_slice());
+        let parts = [&indexed, &scan.matches].map(|part| part.found.items.as_slice());
         let mut items = parts.concat();
         items.sort_unstable_by(|one, other| {
             query::compare(query.order, one.workflow, other.workflow)
@@ -152,12 +151,14 @@ impl Engine {
         let last = items.last().map(|last| last.workflow);
         let next = SearchCursor {
             indexed: indexed.position_after(query.order, last, after.indexed),
-            scanned: scan.part.position_after(query.order, last, after.scanned),
+            scanned: scan
+                .matches
+                .position_after(query.order, last, after.scanned),
         };
         let is_cut = scan.is_cut();
         let mut page = indexed.found;
-        page.missing.add(scan.part.found.missing);
-        page.small_jobs.extend(scan.part.found.small_jobs);
+        page.missing.add(scan.matches.found.missing);
+        page.small_jobs.extend(scan.matches.found.small_jobs);
         page.items = items;
         Ok(SearchPage {
             page,
@@ -175,27 +176,27 @@ impl Engine {
         query: &Query,
         index: &SearchIndex,
         after: Position,
-    ) -> Result<Part, EngineError> {
-        let mut part = Part {
+    ) -> Result<Matches, EngineError> {
+        let mut matches = Matches {
             found: Page::default(),
             end: Position::End,
         };
         let Some(after) = after.cursor() else {
-            return Ok(part);
+            return Ok(matches);
         };
         let spans = index.ranges(&query.filter, query.order, after);
         if spans.is_empty() {
-            return Ok(part);
+            return Ok(matches);
         }
         let limit = query.limit.max(1);
-        let missing = &mut part.found.missing;
+        let missing = &mut matches.found.missing;
         let (ids, more) = self.ids_in(&spans, query.order, limit, missing).await?;
         if let Some(last) = ids.last().filter(|_| more) {
-            part.end = Position::After(*last);
+            matches.end = Position::After(*last);
         }
-        self.add_listed(query, &ids, &mut part.found).await?;
-        part.found.items.retain(|item| index.finds(item));
-        Ok(part)
+        self.add_listed(query, &ids, &mut matches.found).await?;
+        matches.found.items.retain(|item| index.finds(item));
+        Ok(matches)
     }
 
     /// Reads workflows in order until a page is full.
@@ -208,11 +209,11 @@ impl Engine {
     ) -> Result<Scan, EngineError> {
         let limit = query.limit.max(1);
         let mut scan = Scan::default();
-        scan.part.end = after;
-        while let Some(after) = scan.part.end.cursor() {
+        scan.matches.end = after;
+        while let Some(after) = scan.matches.end.cursor() {
             let passed = |(at, end)| query::compare(query.order, at, end).is_ge();
             let is_full =
-                scan.part.found.items.len() >= limit || after.zip(full_at).is_some_and(passed);
+                scan.matches.found.items.len() >= limit || after.zip(full_at).is_some_and(passed);
             if is_full || scan.is_cut() {
                 break;
             }
@@ -228,7 +229,7 @@ impl Engine {
                 .page_ids(query, after, rows, &mut batch.missing)
                 .await?;
             scan.searched += ids.len();
-            scan.part.end = match ids.last() {
+            scan.matches.end = match ids.last() {
                 Some(last) if more => Position::After(*last),
                 _ => Position::End,
             };
@@ -268,7 +269,7 @@ impl Engine {
                 found.push(item);
             }
         }
-        let part = &mut scan.part.found;
+        let part = &mut scan.matches.found;
         part.missing.add(batch.missing);
         for item in &found {
             let jobs = batch.small_jobs.remove_entry(&item.workflow);
@@ -279,7 +280,7 @@ impl Engine {
     }
 }
 
-impl Part {
+impl Matches {
     /// The position after a page that ends with the workflow `last`.
     fn position_after(&self, order: Order, last: Option<WorkflowId>, before: Position) -> Position {
         let is_in_page = |id| last.is_some_and(|last| query::compare(order, id, last).is_le());
@@ -297,6 +298,6 @@ impl Scan {
     /// Whether one call may read no more.
     fn is_cut(&self) -> bool {
         let is_over = self.searched >= MAX_SEARCHED || self.errors >= MAX_ERRORS;
-        is_over && self.part.end != Position::End
+        is_over && self.matches.end != Position::End
     }
 }

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::engine::list::ListedWorkflow;
 use crate::engine::list::highlights::JobFailure;
+use crate::engine::list::match_rank::rank;
 use crate::engine::list::query::{Cursor, Filter, IdBounds};
 use crate::model::{IdPrefix, Label, Status, WorkflowId};
 use crate::store::{Order, Register, RowRange};
@@ -44,18 +45,6 @@ enum UseOfNames {
     #[default]
     Found,
     LeftOut,
-}
-
-/// How well a name matches a text in lower case: 0 as a whole, 1 at its beginning, 2 elsewhere.
-/// `None` if it does not contain the text.
-#[must_use]
-pub fn rank(name: &str, lowercase: &str) -> Option<u8> {
-    let name = name.to_lowercase();
-    match name.find(lowercase)? {
-        0 if name.len() == lowercase.len() => Some(0),
-        0 => Some(1),
-        _ => Some(2),
-    }
 }
 
 impl SearchIndex {
@@ -139,6 +128,16 @@ impl SearchIndex {
 }
 
 impl Engine {
+    /// At most 32 tags of workflows that were listed or created here and that contain a text, in
+    /// upper or lower case, the best first.
+    #[must_use]
+    pub fn tags_with(&self, text: &str) -> Vec<String> {
+        let mut found = self.core.seen_tags.ranked(&text.to_lowercase());
+        found.sort_unstable();
+        found.truncate(MAX_FOUND_NAMES);
+        found.into_iter().map(|(_, tag)| tag).collect()
+    }
+
     /// Looks a text up in the registers and the index of keys.
     pub(super) async fn search_index(
         &self,
