@@ -138,6 +138,7 @@ fn calls_in_documents_do_what_they_say() {
     let looks = [
         "/v1/workflows?status=running&limit=10",
         "/v1/workflows?id_prefix=01M7",
+        "/v1/workflows?q=report&range=24h",
         "/v1/workflows:count",
     ];
     check("README.md", &life);
