@@ -12,7 +12,6 @@ mod jobs;
 mod limits;
 mod page;
 mod routes;
-mod search;
 mod state;
 mod status;
 mod views;

@@ -1,4 +1,5 @@
-//! Browser page: its files, and its sessions.
+//! Browser page: its files, its search, and its sessions.
 
 pub(crate) mod files;
+pub(crate) mod search;
 pub(crate) mod session;

@@ -148,10 +148,7 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     let api = request.api;
     let workers = shared_status::workers(&api.worker_registry, api.engine(), api.now()).await?;
     let drains = shared_status::read_drains(api.engine()).await?;
-    // A cursor is the name of the last worker. It stays valid when workers come and go.
-    let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
-    let names = workers.keys().chain(drains.keys());
-    let names: BTreeSet<&String> = names.filter(is_later).collect();
+    let names = names_after(after, workers.keys().chain(drains.keys()));
     let mut items = Vec::new();
     for &name in names.iter().take(limit) {
         items.push(item(api, name, workers.get(name), drains.get(name)).await?);
@@ -161,6 +158,16 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     Ok(json::ok(&WorkerPage { items, next_cursor }))
 }
 
+/// The names of a page and of those behind it. A cursor is the name of the last worker, so it stays
+/// valid when workers come and go.
+fn names_after<'n>(
+    after: Option<String>,
+    names: impl Iterator<Item = &'n String>,
+) -> BTreeSet<&'n String> {
+    let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
+    names.filter(is_later).collect()
+}
+
 async fn item(
     api: &AppState,
     name: &str,
@@ -168,30 +175,26 @@ async fn item(
     drain: Option<&Drain>,
 ) -> Result<WorkerItem, Problem> {
     let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
-    let started = report
-        .and_then(|report| report.started)
-        .map(Timestamp::from_micros);
+    let seen_at = report.map(|report| moment(report.seen));
+    let report = report.cloned().unwrap_or_default();
+    let started = report.started.map(Timestamp::from_micros);
     let drain = drain.filter(|drain| drain.is_for(started));
     Ok(WorkerItem {
         name: name.to_owned(),
-        seen_at: report.map(|report| moment(report.seen)),
-        queues: report.map_or_else(Vec::new, |report| report.queues.clone()),
-        handlers: report.and_then(|report| report.handlers.clone()),
-        running: report.map_or(0, |report| report.running),
-        jobs: running_jobs(api, report).await?,
+        seen_at,
+        jobs: running_jobs(api, &report).await?,
+        queues: report.queues,
+        handlers: report.handlers,
+        running: report.running,
         draining_since: drain.map(|drain| moment(drain.since)),
         draining_by: drain.and_then(|drain| drain.by.clone()),
     })
 }
 
 /// Reads the jobs of the first leases of a worker.
-async fn running_jobs(
-    api: &AppState,
-    report: Option<&WorkerReport>,
-) -> Result<Vec<WorkerJob>, Problem> {
+async fn running_jobs(api: &AppState, report: &WorkerReport) -> Result<Vec<WorkerJob>, Problem> {
     let mut jobs = Vec::new();
-    let leases = report.iter().flat_map(|report| report.leases());
-    for (lease, since) in leases.take(MAX_LISTED_JOBS) {
+    for (lease, since) in report.leases().take(MAX_LISTED_JOBS) {
         jobs.extend(running_job(api, lease, since).await?);
     }
     Ok(jobs)

@@ -159,6 +159,15 @@ pub(crate) async fn extend(request: &RequestContext<'_>) -> HandlerResult {
     }))
 }
 
+/// The leases that were extended.
+fn held<T, E>(
+    requested: Vec<LeaseRef>,
+    extended: &[Result<T, E>],
+) -> impl Iterator<Item = LeaseRef> {
+    let all = requested.into_iter().zip(extended);
+    all.filter_map(|(lease, extended)| extended.is_ok().then_some(lease))
+}
+
 /// Extends the leases that are valid, records and counts them. Returns the outcome of each.
 async fn extend_valid(
     api: &AppState,
@@ -169,8 +178,7 @@ async fn extend_valid(
     let (requested, checks) = problem::split_valid(leases);
     let extensions = requested.iter().map(|lease| (*lease, expires)).collect();
     let extended = api.engine().extend_for(extensions, intent, api.now()).await;
-    let held = requested.into_iter().zip(&extended);
-    let held = held.filter_map(|(lease, extended)| extended.is_ok().then_some(lease));
+    let held = held(requested, &extended);
     api.worker_registry
         .record_extended(held, expires, api.now());
     let outcomes = problem::merge_results(checks, extended);

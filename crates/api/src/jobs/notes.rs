@@ -152,6 +152,11 @@ pub(crate) async fn add_notes(request: &RequestContext<'_>, notes: ParsedNotes) 
     Some(problem::merge_results(checks, noted))
 }
 
+/// The problems of notes that were not stored.
+pub(crate) fn problems(noted: &NoteResults) -> impl Iterator<Item = &Problem> {
+    problem::problems(noted.iter().flatten())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

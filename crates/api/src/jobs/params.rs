@@ -17,7 +17,6 @@ pub(super) fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<
         (Some(one), None) | (None, Some(one)) => return Cow::Borrowed(one),
         (Some(below), Some(above)) => (below, above),
     };
-    let entries = |text| serde_json::from_str::<ObjectEntries<'_>>(text);
     let (Ok(below), Ok(above)) = (entries(below), entries(above)) else {
         // A key is no Unicode, such as half of a surrogate pair. Parsers take the last of two equal
         // keys.
@@ -25,6 +24,10 @@ pub(super) fn merged<'a>(below: Option<&'a str>, above: Option<&'a str>) -> Cow<
     };
     let all = ObjectEntries(overlay(below.0, above.0));
     Cow::Owned(serde_json::to_string(&all).expect("keys are texts"))
+}
+
+fn entries(object: &str) -> serde_json::Result<ObjectEntries<'_>> {
+    serde_json::from_str(object)
 }
 
 /// Returns the entries below whose keys are not above, and then all above. It is linear, because an

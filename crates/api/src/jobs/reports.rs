@@ -94,6 +94,16 @@ struct ReportItem<'a> {
 }
 
 impl<'a> ReportItem<'a> {
+    fn list_from(
+        reported: &'a [Result<ReportAnswer, Problem>],
+        request: &'a RequestContext<'_>,
+    ) -> Vec<Self> {
+        let items = reported.iter();
+        items
+            .map(|reported| Self::from_result(reported, request.id))
+            .collect()
+    }
+
     fn from_result(reported: &'a Result<ReportAnswer, Problem>, request_id: &'a RequestId) -> Self {
         let answer = reported.as_ref().ok();
         Self {
@@ -137,12 +147,9 @@ pub(crate) async fn report(request: &RequestContext<'_>) -> HandlerResult {
         Err(problem) => (Delivered::default(), Some(problem)),
     };
     let failed = problem::problems(&reported).chain(&refused);
-    let notes_failed = problem::problems(noted.iter().flatten());
-    error_log::log_item_problems(request, failed.chain(notes_failed));
-    let items = reported.iter();
-    let items = items.map(|reported| ReportItem::from_result(reported, request.id));
+    error_log::log_item_problems(request, failed.chain(notes::problems(&noted)));
     let result = ReportResult {
-        reports: items.collect(),
+        reports: ReportItem::list_from(&reported, request),
         notes: NoteItem::list_from(&noted, request.id),
         jobs: ClaimedJob::list_from(&delivered.jobs, &api.hooks.traces),
         claim_error: refused.as_ref().map(|problem| problem.body(request.id)),

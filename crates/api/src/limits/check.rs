@@ -278,13 +278,14 @@ impl<'a> Explainer<'a> {
 }
 
 fn refusal(error: rate::Error) -> Problem {
+    let text = error.to_string();
     match &error {
-        rate::Error::EmptyDomain => Problem::field("domain", error.to_string()),
-        rate::Error::NoDescriptors => Problem::field("descriptors", error.to_string()),
-        rate::Error::NoConfiguration => Problem::new(Code::NoConfiguration, error.to_string()),
+        rate::Error::EmptyDomain => Problem::field("domain", text),
+        rate::Error::NoDescriptors => Problem::field("descriptors", text),
+        rate::Error::NoConfiguration => Problem::new(Code::NoConfiguration, text),
         rate::Error::InvalidOverride { descriptor, .. }
         | rate::Error::LongValues { descriptor } => {
-            Problem::field(format!("descriptors[{descriptor}]"), error.to_string())
+            Problem::field(format!("descriptors[{descriptor}]"), text)
         }
         rate::Error::Store(error) => without_store(error),
     }

@@ -11,7 +11,7 @@ mod search;
 mod shown;
 
 use serde::Serialize;
-use tidegate_ratelimit::{Configuration, Domain, Level, Node};
+use tidegate_ratelimit::{Configuration, Domain, Entry, Level, Node};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -25,6 +25,7 @@ use self::search::{SearchResult, search};
 #[cfg(test)]
 use self::shown::FoundShown;
 use self::shown::{DescriptorShown, DomainShown};
+use crate::Loads;
 use crate::http::json::{self, Verbatim};
 use crate::http::problem::{Code, Problem};
 use crate::http::time::Rfc3339;
@@ -206,25 +207,41 @@ async fn descriptors(
     let mut remaining = level_query.limit - page_nodes.len();
     let shown = page_nodes.iter().zip(start..).map(|(node, place)| {
         let file = file.unwrap_or_else(|| domain.file_of(place));
-        let shown = DescriptorShown::new(node, file);
-        if reserve(&mut remaining, &node.below) {
-            shown.with_descriptors(node, 1)
-        } else {
-            shown
-        }
+        shown_within(&mut remaining, node, file)
     });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
     let parents = level_query.only_entries();
-    let mut limits = AnswerLimits::new(activity.loads);
-    for descriptor in &mut shown {
-        limits.add(descriptor, name, parents.as_deref());
-    }
+    let limits = limits_of(&mut shown, activity.loads, name, parents.as_deref());
     activity.add_to(limits).await;
     let cursor = |at: usize| (start + at).to_string();
     let next = (all.len() > page_nodes.len()).then(|| cursor(page_nodes.len()));
     Some(write_page(shown, next, cursor, |descriptor| {
         descriptor.descriptors.take().is_some()
     }))
+}
+
+/// The limits of some descriptors, so that their use can be added.
+fn limits_of<'s, 'c>(
+    shown: &'s mut [DescriptorShown<'c>],
+    loads: &'c Loads,
+    domain: &'s str,
+    parents: Option<&[Entry]>,
+) -> AnswerLimits<'s, 'c> {
+    let mut limits = AnswerLimits::new(loads);
+    for descriptor in shown {
+        limits.add(descriptor, domain, parents);
+    }
+    limits
+}
+
+/// The node with all descriptors below it, if there is room for them, or alone.
+fn shown_within<'a>(remaining: &mut usize, node: &'a Node, file: &'a str) -> DescriptorShown<'a> {
+    let shown = DescriptorShown::new(node, file);
+    if reserve(remaining, &node.below) {
+        shown.with_descriptors(node, 1)
+    } else {
+        shown
+    }
 }
 
 /// Reserves room for all descriptors below a level, if there is enough.

@@ -1,6 +1,9 @@
 //! Rates of limits over a range at this server.
 
+use std::time::Duration;
+
 use serde::Serialize;
+use tidegate_ratelimit::Timestamp;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -76,17 +79,21 @@ fn parse(text: Option<&str>) -> Result<(HistoryRange, Vec<String>), Problem> {
     Ok((range, rules))
 }
 
+fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let age = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+    Timestamp(now.0.saturating_sub(age))
+}
+
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let (range, rules) = parse(request.query)?;
     let hooks = &request.api.hooks;
-    let mut now = hooks.limits.now();
+    let now = hooks.limits.now();
     let series = hooks.history.limit_series(range, &rules);
-    let age = series.age.unwrap_or_default().as_micros();
-    now.0 = now.0.saturating_sub(u64::try_from(age).unwrap_or(u64::MAX));
+    let age = series.age.unwrap_or_default();
     let items = series.limits.into_iter().map(RuleSeriesShown::from);
     Ok(json::ok(&SeriesShown {
         step_ms: u64::try_from(series.step.as_millis()).unwrap_or(u64::MAX),
-        until: now.into(),
+        until: before(now, age).into(),
         items: list_within(MAX_LISTS_BYTES, items),
     }))
 }

@@ -1,7 +1,7 @@
 //! Keys with the most hits, and the latest refusals, of requests and of jobs.
 
 use serde::Serialize;
-use tidegate_ratelimit::{Caller, Configuration};
+use tidegate_ratelimit::{Caller, Configuration, Refusal, TopKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -69,6 +69,30 @@ pub(super) const fn caller(caller: Caller) -> &'static str {
     }
 }
 
+impl<'a> TopKeyShown<'a> {
+    fn new(key: &'a TopKey, rule: Option<&'a str>, hits_per_second: f64) -> Self {
+        Self {
+            domain: &key.domain,
+            entries: pairs(&key.entries),
+            rule,
+            hits: key.hits,
+            hits_per_second,
+            is_estimate: key.is_estimate,
+        }
+    }
+}
+
+impl<'a> RefusalShown<'a> {
+    fn new(refusal: &'a Refusal) -> Self {
+        Self {
+            at: refusal.at.into(),
+            caller: caller(refusal.caller),
+            domain: &refusal.domain,
+            entries: pairs(&refusal.entries),
+        }
+    }
+}
+
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let limits = &request.api.hooks.limits;
     let now = limits.now();
@@ -82,21 +106,10 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let keys = sketch.top.iter().map(|key| {
         let lookup = lookup.as_mut().filter(|_| !key.is_cut);
         let found = lookup.and_then(|lookup| lookup.find(&key.domain, &key.entries));
-        TopKeyShown {
-            domain: &key.domain,
-            entries: pairs(&key.entries),
-            rule: found.map(|found| truncate(&found.limit.stats_key)),
-            hits: key.hits,
-            hits_per_second: rate(key.hits),
-            is_estimate: key.is_estimate,
-        }
+        let rule = found.map(|found| truncate(&found.limit.stats_key));
+        TopKeyShown::new(key, rule, rate(key.hits))
     });
-    let refusals = sketch.refusals.iter().map(|refusal| RefusalShown {
-        at: refusal.at.into(),
-        caller: caller(refusal.caller),
-        domain: &refusal.domain,
-        entries: pairs(&refusal.entries),
-    });
+    let refusals = sketch.refusals.iter().map(RefusalShown::new);
     Ok(json::ok(&TopKeysShown {
         since: since.into(),
         window_ms,

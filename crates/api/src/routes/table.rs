@@ -17,13 +17,13 @@ use crate::http::route::{Route, StoreRequirement};
 use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
 use crate::limits::{check, configuration, overrides, refusals, series, top, waiting};
-use crate::page::{files, session};
+use crate::page::{files, search, session};
 use crate::state::app_state::{HandlerResult, RequestContext};
 use crate::status::{overview, readiness, test_clock};
 use crate::workers::{Draining, policies, queues};
 use crate::workflows::graph::GraphFormat;
 use crate::workflows::{act, bulk, create, failures, graph, list, show};
-use crate::{events, search, workers};
+use crate::{events, workers};
 
 const READ: Option<Role> = Some(Role::Read);
 const WORK: Option<Role> = Some(Role::Work);

@@ -79,9 +79,7 @@ pub(crate) fn log_item_problems<'a>(
         .collect();
     count_store_errors(&request.api.metrics, server_errors.iter().copied());
     // A fault of the server must not hide behind a store that is unavailable.
-    let fault = server_errors
-        .iter()
-        .find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
+    let fault = server_errors.iter().find(|problem| is_fault(problem));
     let Some(first) = fault.or(server_errors.first()) else {
         return;
     };
@@ -100,6 +98,10 @@ pub(crate) fn log_item_problems<'a>(
     } else {
         warn!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request were not served");
     }
+}
+
+fn is_fault(problem: &Problem) -> bool {
+    problem.status() == StatusCode::INTERNAL_SERVER_ERROR
 }
 
 /// Counts a request as a store error, as overload, or as both, by its problems.

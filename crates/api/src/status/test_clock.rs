@@ -36,11 +36,13 @@ pub(crate) struct TestClock {
     next: Option<Rfc3339>,
 }
 
+/// Detail of the problem that there is no such clock.
+const NO_CLOCK: &str = "this server has no clock for tests: that needs TIDEGATE_TEST_CLOCK=true, and workflows in memory";
+
 pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
     let host = &request.api.hooks;
     let Some(clock) = &host.test_clock else {
-        let detail = "this server has no clock for tests: that needs TIDEGATE_TEST_CLOCK=true, and workflows in memory";
-        return Err(Problem::new(Code::NotFound, detail));
+        return Err(Problem::new(Code::NotFound, NO_CLOCK));
     };
     let advance: AdvanceBody = body::read(request.body)?;
     request.api.store_gate.wait_until_open(&host.drain).await?;
@@ -48,7 +50,7 @@ pub(crate) async fn advance(request: &RequestContext<'_>) -> HandlerResult {
     if !clock(by) {
         return Err(Problem::field(
             "by",
-            "the clock was moved by a thousand years, and is moved no further",
+            "the clock has moved by a thousand years, its limit",
         ));
     }
     request.engine().catch_up(request.now()).await?;

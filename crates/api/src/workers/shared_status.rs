@@ -35,7 +35,7 @@ struct ServerReport {
 }
 
 /// Report about one worker. Times are in microseconds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct WorkerReport {
     pub(super) seen: u64,
     pub(crate) queues: Vec<String>,

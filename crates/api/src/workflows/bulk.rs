@@ -1,7 +1,9 @@
 //! Bulk actions: one action on many workflows.
 
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Action, Condition, Filter, ListedWorkflow, Order, Timestamp, WorkflowId};
+use tidegate_workflow::{
+    Action, Condition, Filter, ListedWorkflow, Order, Status, Timestamp, WorkflowId,
+};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 #[cfg(test)]
@@ -135,27 +137,15 @@ struct BulkCall {
 
 impl FilterBody {
     fn resolve(self, now: Timestamp) -> Result<Selection, Problem> {
-        // A program whose list came out empty does not mean all workflows.
-        let empty = |list: &Option<NameList>| list.as_ref().is_some_and(|list| list.0.is_empty());
-        for (list, path) in [(&self.status, "filter.status"), (&self.ids, "filter.ids")] {
-            if empty(list) {
-                let expected = "expected at least one; leave it out for all of them";
-                return Err(Problem::field(path, expected));
-            }
-        }
-        let words = self.status.unwrap_or_default().0;
-        let statuses = words
-            .iter()
-            .enumerate()
-            .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
-
+        refuse_empty(self.status.as_ref(), "filter.status")?;
+        refuse_empty(self.ids.as_ref(), "filter.ids")?;
         let ids = self.ids.as_ref().map(|ids| ids.0.iter());
         let ids = ids.map(|ids| ids_from(ids.map(String::as_str), "filter.ids"));
         let after = time_field(self.created_after, "filter.created_after", time::parse)?;
         let range = range_from(self.range, "filter.range")?;
         let text = text_from(self.q, "filter.q")?;
         let filter = Filter {
-            statuses: statuses.collect::<Result<_, _>>()?,
+            statuses: statuses_from(&self.status.unwrap_or_default())?,
             name: self.name,
             tag: self.tag,
             created_from: latest(after, range, now),
@@ -164,8 +154,24 @@ impl FilterBody {
             ids: ids.transpose()?,
         };
         Selection::new(filter, text, self.error, self.handler)
-            .map_err(|problem| problem.at("filter"))
+            .map_err(|problem| problem.under_prefix("filter."))
     }
+}
+
+fn statuses_from(words: &NameList) -> Result<Vec<Status>, Problem> {
+    let words = words.0.iter().enumerate();
+    words
+        .map(|(at, word)| status(word, &format!("filter.status[{at}]")))
+        .collect()
+}
+
+/// Refuses an empty list: a program whose list came out empty does not mean all workflows.
+fn refuse_empty(list: Option<&NameList>, path: &str) -> Result<(), Problem> {
+    if list.is_some_and(|list| list.0.is_empty()) {
+        let expected = "expected at least one; leave it out for all of them";
+        return Err(Problem::field(path, expected));
+    }
+    Ok(())
 }
 
 impl BulkBody {
@@ -224,6 +230,16 @@ fn action(word: ActionWord, after: Option<RetentionBody>) -> Result<Action, Prob
     })
 }
 
+impl<'a> BulkFailure<'a> {
+    fn new(id: WorkflowId, problem: &'a Problem, request: &'a RequestContext<'_>) -> Self {
+        Self {
+            id: Id(id),
+            status: problem.status().as_u16(),
+            error: problem.body(request.id),
+        }
+    }
+}
+
 pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
     let call = body::read::<BulkBody>(request.body)?.resolve(request.now())?;
     let (engine, order) = (request.engine(), Order::OldestFirst);
@@ -233,11 +249,8 @@ pub(crate) async fn bulk(request: &RequestContext<'_>) -> HandlerResult {
     let matched = page.items.len();
     let failed = act_on_each(request, &page.items, &call.action, &call.condition).await;
     error_log::log_item_problems(request, failed.iter().map(|(_, problem)| problem));
-    let failures = failed.iter().map(|(id, problem)| BulkFailure {
-        id: Id(*id),
-        status: problem.status().as_u16(),
-        error: problem.body(request.id),
-    });
+    let failures = failed.iter();
+    let failures = failures.map(|(id, problem)| BulkFailure::new(*id, problem, request));
     Ok(json::ok(&BulkResult {
         matched,
         done: matched - failed.len(),

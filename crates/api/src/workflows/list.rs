@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use hashbrown::HashMap;
 use serde::Serialize;
-use tidegate_workflow::{MissingPartitions, Order, PartialResult, Status};
+use tidegate_workflow::{
+    CountPage, Filter, Highlights, ListedWorkflow, MissingPartitions, Order, Status,
+};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -93,6 +95,13 @@ impl CountAnswer {
             unread: None,
         }
     }
+
+    fn add_names(&mut self, counts: CountPage) {
+        let names = counts.names.into_iter();
+        let names = names.map(|(name, counts)| (name, numbers(counts)));
+        self.by_name = Some(names.collect());
+        self.next_cursor = counts.next;
+    }
 }
 
 fn parse_order(query: &mut Query) -> Result<Order, Problem> {
@@ -120,13 +129,8 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
     } else {
         HashMap::default()
     };
-    let items = page.items.iter().map(|item| {
-        let workflow = Workflow::summary(item.workflow, &item.label, &item.meta);
-        match highlights.get(&item.workflow) {
-            Some(highlights) => workflow.with_highlights(highlights),
-            None => workflow,
-        }
-    });
+    let items = page.items.iter();
+    let items = items.map(|item| summary(item, highlights.get(&item.workflow)));
     Ok(json::ok(&WorkflowPage {
         items: items.collect(),
         unread: found.unread(),
@@ -135,6 +139,14 @@ pub(crate) async fn list(request: &RequestContext<'_>) -> HandlerResult {
         searched: found.searched,
         older: found.older,
     }))
+}
+
+fn summary<'a>(item: &'a ListedWorkflow, highlights: Option<&'a Highlights>) -> Workflow<'a> {
+    let workflow = Workflow::summary(item.workflow, &item.label, &item.meta);
+    match highlights {
+        Some(highlights) => workflow.with_highlights(highlights),
+        None => workflow,
+    }
 }
 
 /// Counts the failed workflows with such a failed job, of as many as one call reads.
@@ -163,44 +175,67 @@ pub(crate) async fn count(request: &RequestContext<'_>) -> HandlerResult {
         query.finish()?;
         return count_failed(request, selection, cursor).await;
     }
-    let Selection { filter, text, .. } = selection;
-    let by = query.remove("by");
-    let names = match by.as_deref() {
-        None => None,
-        Some("name") if text.is_some() || filter.ids.is_some() => {
-            return Err(Problem::field("by", "not together with q or ids"));
-        }
-        Some("name") => Some((
-            query.limit(100, MAX_PAGE_ITEMS)?,
-            query.name_cursor("a count by name")?,
-        )),
-        Some(_) => return Err(Problem::field("by", "expected name")),
-    };
+    if let Some(text) = &selection.text {
+        return count_text(request, query, &selection.filter, text).await;
+    }
+    let filter = selection.filter;
+    let names = names_from(&mut query, &filter)?;
     query.finish()?;
     // The time is read before counting. Otherwise a workflow created meanwhile would seem to be
     // older.
-    let engine = request.engine();
     let as_of = Rfc3339(request.now());
-    if let Some(text) = text {
-        let found = engine.count_found(&filter, &text).await?;
-        let mut answer = CountAnswer::new(found.by_status, as_of, &found.missing);
-        answer.searched = Some(found.searched);
-        answer.older = Some(found.is_cut);
-        return Ok(json::ok(&answer));
-    }
-    let PartialResult { found, mut missing } = engine.count(&filter).await?;
-    let Some((limit, after)) = names else {
-        return Ok(json::ok(&CountAnswer::new(found, as_of, &missing)));
+    let mut counts = request.engine().count(&filter).await?;
+    let by_name = match names {
+        Some((limit, after)) => {
+            let engine = request.engine();
+            let read = engine.count_by_name(&filter, after.as_deref(), limit);
+            let by_name = read.await?;
+            counts.missing.0.extend(by_name.missing.0);
+            Some(by_name.found)
+        }
+        None => None,
     };
-    let by_name = engine.count_by_name(&filter, after.as_deref(), limit);
-    let by_name = by_name.await?;
-    missing.0.extend(by_name.missing.0);
-    let mut answer = CountAnswer::new(found, as_of, &missing);
-    let names = by_name.found.names.into_iter();
-    let names = names.map(|(name, counts)| (name, numbers(counts)));
-    answer.by_name = Some(names.collect());
-    answer.next_cursor = by_name.found.next;
+    let mut answer = CountAnswer::new(counts.found, as_of, &counts.missing);
+    if let Some(by_name) = by_name {
+        answer.add_names(by_name);
+    }
     Ok(json::ok(&answer))
+}
+
+/// With `by=name`: how many names, and the name after which they begin.
+fn names_from(
+    query: &mut Query,
+    filter: &Filter,
+) -> Result<Option<(usize, Option<String>)>, Problem> {
+    match query.remove("by").as_deref() {
+        None => Ok(None),
+        Some("name") if filter.ids.is_some() => Err(Problem::field("by", "not together with ids")),
+        Some("name") => Ok(Some((
+            query.limit(100, MAX_PAGE_ITEMS)?,
+            query.name_cursor("a count by name")?,
+        ))),
+        Some(_) => Err(Problem::field("by", "expected name")),
+    }
+}
+
+/// Counts the workflows with a text, of as many as one call reads.
+async fn count_text(
+    request: &RequestContext<'_>,
+    mut query: Query,
+    filter: &Filter,
+    text: &str,
+) -> HandlerResult {
+    if query.remove("by").is_some() {
+        return Err(Problem::field("by", "not together with q"));
+    }
+    query.finish()?;
+    let as_of = Rfc3339(request.now());
+    let found = request.engine().count_found(filter, text).await?;
+    Ok(json::ok(&CountAnswer {
+        searched: Some(found.searched),
+        older: Some(found.is_cut),
+        ..CountAnswer::new(found.by_status, as_of, &found.missing)
+    }))
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> StatusCounts {

@@ -173,7 +173,7 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Refuses a named pipe, whose reader waits for a writer, and a device.
 fn refuse_endless(path: &Path) -> io::Result<()> {
-    // What a shell has opened, as for `<(..)`, has a writer.
+    // A file that a shell has opened, as for `<(..)`, has a writer.
     let is_open = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
     if is_open.iter().any(|folder| path.starts_with(folder)) {
         return Ok(());

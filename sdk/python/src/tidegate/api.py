@@ -1615,7 +1615,7 @@ class SearchResult(_SearchResultRequired, total=False):
 
 
 class SearchResults(TypedDict):
-    """What has the text, the best first."""
+    """Results with the text, the best first."""
 
     items: list[SearchResult]
     """At most 20, and at most eight of a kind."""

@@ -88,6 +88,13 @@ fn workflows_are_found_by_name_tag_key_error_and_id() {
         check(&format!("q=ed&ids={keyed},{named}"), &[&keyed]);
         check("q=ed&range=1h", &[&failed, &keyed, &tagged]);
         check("q=report&created_before=2001-01-01T00:00:00Z", &[]);
+    });
+}
+
+#[test]
+fn a_text_or_a_cursor_that_cannot_be_read_is_refused() {
+    on_each_store(|flows| {
+        let [_, tagged, ..] = one_of_each(flows);
         for query in [
             "q=%00",
             "q=a&range=1",
@@ -205,7 +212,7 @@ fn a_search_goes_on_behind_the_newest_ten_thousand() {
         for (text, id) in [("report", &named), ("Blue", &tagged), ("order/17", &keyed)] {
             assert_eq!(
                 ids(&page(&format!("q={text}"))),
-                [id.clone()],
+                std::slice::from_ref(id),
                 "{text} is in the index"
             );
             assert_eq!(

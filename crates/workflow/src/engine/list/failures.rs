@@ -22,7 +22,7 @@ const PAGE_WORKFLOWS: usize = 100;
 const MAX_BYTES: u64 = 16 << 20;
 /// Estimated bytes of the state of a job.
 const JOB_BYTES: u64 = 64;
-/// What a page counts beside its workflows: with a name and a tag, it may be empty and cost reads.
+/// The bytes that a page counts beside its workflows: with a name and a tag, it may be empty and cost reads.
 const PAGE_BYTES: u64 = 256 << 10;
 /// Maximum failed jobs of a workflow that are read, those that failed first.
 const MAX_WORKFLOW_FAILURES: usize = 1_000;
@@ -73,7 +73,7 @@ struct Batch {
 
 /// A failed job whose error is to be read.
 #[derive(Debug)]
-struct FailedJob {
+struct PendingFailure {
     workflow: WorkflowId,
     error: ResultField,
     failure: JobFailure,
@@ -232,7 +232,7 @@ impl Engine {
         let filter = scan.query.failure.clone().unwrap_or_default();
         let mut wanted = wanted.into_iter().peekable();
         while wanted.peek().is_some() {
-            let part: Vec<FailedJob> = wanted.by_ref().take(MAX_ERRORS).collect();
+            let part: Vec<PendingFailure> = wanted.by_ref().take(MAX_ERRORS).collect();
             for (job, error) in self.with_errors(part, &mut scan.bytes).await? {
                 let failure = JobFailure {
                     error,
@@ -249,16 +249,16 @@ impl Engine {
     /// Failed jobs with their errors, without traces. Adds the bytes that were read.
     async fn with_errors(
         &self,
-        jobs: Vec<FailedJob>,
+        jobs: Vec<PendingFailure>,
         read: &mut u64,
-    ) -> Result<Vec<(FailedJob, Option<AttemptError>)>, StoreError> {
-        let same = |a: &FailedJob, b: &FailedJob| a.workflow == b.workflow;
+    ) -> Result<Vec<(PendingFailure, Option<AttemptError>)>, StoreError> {
+        let same = |a: &PendingFailure, b: &PendingFailure| a.workflow == b.workflow;
         let wanted: Vec<(WorkflowId, Vec<ResultField>)> = jobs
             .chunk_by(same)
             .map(|jobs| (jobs[0].workflow, jobs.iter().map(|job| job.error).collect()))
             .collect();
         let errors = self.store().results(&wanted).await?.into_iter().flatten();
-        let mut error = |job: FailedJob, bytes: Option<bytes::Bytes>| {
+        let mut error = |job: PendingFailure, bytes: Option<bytes::Bytes>| {
             let id = job.workflow;
             let bytes = bytes.unwrap_or_default();
             *read += bytes.len() as u64;
@@ -279,16 +279,16 @@ fn add_failed_jobs(
     graph: &Graph,
     jobs: &[(JobIndex, Job)],
     scan: &mut FailureScan,
-    wanted: &mut Vec<FailedJob>,
+    wanted: &mut Vec<PendingFailure>,
 ) {
     let handler = scan.query.failure.as_ref();
     let handler = handler.and_then(|filter| filter.handler.as_ref());
-    let mut failed: Vec<FailedJob> = jobs
+    let mut failed: Vec<PendingFailure> = jobs
         .iter()
         .filter(|(_, job)| job.state == JobState::Failed)
         .filter_map(|(index, job)| {
             let definition = graph.jobs.get(index.index())?;
-            Some(FailedJob {
+            Some(PendingFailure {
                 workflow,
                 error: ResultField::latest_error(*index, job),
                 failure: JobFailure {
@@ -301,7 +301,7 @@ fn add_failed_jobs(
         })
         .filter(|job| handler.is_none_or(|handler| *handler == job.failure.handler))
         .collect();
-    let at = |job: &FailedJob| -> Option<Timestamp> { job.failure.finished_at };
+    let at = |job: &PendingFailure| -> Option<Timestamp> { job.failure.finished_at };
     failed.sort_by_key(at);
     scan.unread_jobs += failed.len().saturating_sub(MAX_WORKFLOW_FAILURES);
     failed.truncate(MAX_WORKFLOW_FAILURES);

@@ -27,15 +27,15 @@ const MAX_OF_KIND: usize = 8;
 pub(crate) struct SearchResults {
     /// At most 20, and at most eight of a kind.
     #[cfg_attr(test, schema(max_items = 20))]
-    items: Vec<SearchResult>,
+    items: Vec<FoundItem>,
     /// Whether there are more, or may be.
     more: bool,
 }
 
 /// Something that has the text.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
-struct SearchResult {
+#[cfg_attr(test, derive(ToSchema), schema(as = SearchResult))]
+struct FoundItem {
     kind: SearchKind,
     /// Its name. Of a limit: its keys and values.
     name: String,
@@ -72,7 +72,7 @@ struct Collector {
     results: SearchResults,
 }
 
-impl SearchResult {
+impl FoundItem {
     fn new(kind: SearchKind, name: String, rank: u8) -> Self {
         Self {
             kind,
@@ -94,13 +94,13 @@ impl Collector {
     fn add_names(&mut self, kind: SearchKind, names: impl IntoIterator<Item = String>) {
         let names = names.into_iter();
         let found = names.filter_map(|name| Some((self.rank(&name)?, name)));
-        let found = found.map(|(rank, name)| SearchResult::new(kind, name, rank));
+        let found = found.map(|(rank, name)| FoundItem::new(kind, name, rank));
         let found = found.collect();
         self.add(found);
     }
 
     /// Adds the best of some results of one kind.
-    fn add(&mut self, mut found: Vec<SearchResult>) {
+    fn add(&mut self, mut found: Vec<FoundItem>) {
         found.sort_by_key(|result| result.rank);
         self.results.more |= found.len() > MAX_OF_KIND;
         found.truncate(MAX_OF_KIND);
@@ -128,10 +128,10 @@ impl Collector {
             let ranks = [by_id, by_key, self.rank(&item.label.name)];
             // A workflow that has the text elsewhere comes after all others.
             let rank = ranks.into_iter().flatten().min().unwrap_or(u8::MAX);
-            SearchResult {
+            FoundItem {
                 id: Some(Id(item.workflow)),
                 status: Some(item.meta.status.word()),
-                ..SearchResult::new(SearchKind::Workflow, item.label.name, rank)
+                ..FoundItem::new(SearchKind::Workflow, item.label.name, rank)
             }
         };
         let workflows = found.page.items.into_iter().map(result).collect();
@@ -151,9 +151,9 @@ impl Collector {
         let result = |limit: FoundLimit| {
             let ranks = [&limit.name, &limit.rule].map(|text| self.rank(text));
             let rank = ranks.into_iter().flatten().min().unwrap_or(u8::MAX);
-            SearchResult {
+            FoundItem {
                 path: Some(limit.rule),
-                ..SearchResult::new(SearchKind::Limit, limit.name, rank)
+                ..FoundItem::new(SearchKind::Limit, limit.name, rank)
             }
         };
         let found = found.into_iter().map(result).collect();
@@ -163,15 +163,13 @@ impl Collector {
     /// Adds workers, and the handlers that they claim or whose attempts this server has counted.
     async fn add_workers(&mut self, request: &RequestContext<'_>) -> Result<(), Problem> {
         let api = request.api;
-        let read = shared_status::workers(&api.worker_registry, api.engine(), api.now());
-        let workers = read.await?;
-        let counts = api.metrics.attempt_counts();
-        let counted = counts.iter().flat_map(|counts| counts.handlers());
-        let counted = counted.map(|times| times.handler);
+        let (registry, engine) = (&api.worker_registry, api.engine());
+        let workers = shared_status::workers(registry, engine, api.now()).await?;
+        let mut handlers = counted_handlers(request);
         let claimed = workers
             .values()
             .filter_map(|worker| worker.handlers.clone());
-        let handlers: BTreeSet<String> = claimed.flatten().chain(counted).collect();
+        handlers.extend(claimed.flatten());
         self.add_names(SearchKind::Worker, workers.into_keys());
         self.add_names(SearchKind::Handler, handlers);
         Ok(())
@@ -185,6 +183,13 @@ impl Collector {
         items.truncate(MAX_RESULTS);
         self.results
     }
+}
+
+/// The handlers whose attempts this server has counted.
+fn counted_handlers(request: &RequestContext<'_>) -> BTreeSet<String> {
+    let counts = request.api.metrics.attempt_counts();
+    let counted = counts.iter().flat_map(|counts| counts.handlers());
+    counted.map(|times| times.handler).collect()
 }
 
 pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
