@@ -168,7 +168,7 @@ test("the log: search, next hit, follow", async () => {
   await drawer.getByText("page 2").waitFor();
   await press(page, "/");
   await page.keyboard.type("page");
-  await drawer.getByText("2 lines").waitFor();
+  await drawer.getByText("2 hits").waitFor();
   const hit = () => drawer.locator("mark").evaluateAll((all) => all.findIndex((one) => one.classList.contains("on")));
   await press(page, "Enter");
   assert.equal(await hit(), 0);

@@ -94,7 +94,10 @@ export function Log({ log }: { log: LogLines }) {
     setFollow(false);
   };
   const keys = (event: KeyboardEvent): void => {
-    if (event.key === "Enter") go(event.shiftKey ? -1 : 1);
+    if (event.key !== "Enter") return;
+    // From here on, n and N are keys and no text.
+    box.current?.focus();
+    go(event.shiftKey ? -1 : 1);
   };
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;

@@ -136,7 +136,7 @@ fn examples() -> Vec<String> {
 #[test]
 fn every_example_is_run() {
     let examples = examples();
-    assert_eq!(examples.len(), 61, "{examples:?}");
+    assert_eq!(examples.len(), 62, "{examples:?}");
     let files = Files::new(&[
         ("report.yaml", REPORT),
         ("limits.yaml", LIMITS),

@@ -155,7 +155,8 @@ fn calls_in_documents_do_what_they_say() {
     ];
     let acts = verbs.map(|verb| format!("{one}{verb}"));
     let extend = "/v1/jobs/extend";
-    let many = ["/v1/workflows:batch", "/v1/workflows:bulk"];
+    let bulk = "/v1/workflows:bulk";
+    let many = ["/v1/workflows:batch", bulk, bulk];
     let acts: Vec<&str> = acts.iter().map(String::as_str).collect();
     let limits = [
         "/v1/limits/overrides",
