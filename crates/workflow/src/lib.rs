@@ -42,7 +42,7 @@ pub use engine::limits::unit_counter::{
 pub use engine::list::count::CountPage;
 pub use engine::list::failures::{FailurePage, FailureScan};
 pub use engine::list::highlights::{Highlights, JobFailure};
-pub use engine::list::match_rank::rank;
+pub use engine::list::match_rank::MatchRank;
 pub use engine::list::partial::{MissingPartitions, PartialResult};
 pub use engine::list::query::{Cursor, FailureFilter, Filter, Query};
 pub use engine::list::queue_states::{QueuePage, QueueState};

@@ -1,6 +1,6 @@
 //! Values that all layers use: ids, times, JSON texts, and the states of workflows and jobs.
 
-mod id;
+pub(crate) mod id;
 mod job;
 mod json;
 mod lease_ref;

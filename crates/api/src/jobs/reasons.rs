@@ -22,7 +22,9 @@ pub(super) async fn with_reasons(
     let mut found = HashMap::new();
     for (full, jobs) in full_limits(request, &snapshot, &waiting, holders).await? {
         let reason = WaitReason::LimitReached(Box::new(full));
-        found.extend(jobs.into_iter().map(|job| (job, reason.clone())));
+        for job in jobs {
+            found.insert(job, reason.clone());
+        }
     }
     for job in without_handler(request, &snapshot, &waiting) {
         found.entry(job).or_insert(WaitReason::NoHandler);

@@ -202,8 +202,7 @@ async fn descriptors(
     let domain = activity.configuration.domain_named(name)?;
     let (level, file) = level_query.level(domain)?;
     let start = level_query.start();
-    let all: &[Node] = level.nodes().get(start..).unwrap_or_default();
-    let page_nodes = &all[..all.len().min(level_query.limit)];
+    let (page_nodes, rest) = split_page(level.nodes(), start, level_query.limit);
     let mut remaining = level_query.limit - page_nodes.len();
     let shown = page_nodes.iter().zip(start..).map(|(node, place)| {
         let file = file.unwrap_or_else(|| domain.file_of(place));
@@ -214,10 +213,16 @@ async fn descriptors(
     let limits = limits_of(&mut shown, activity.loads, name, parents.as_deref());
     activity.add_to(limits).await;
     let cursor = |at: usize| (start + at).to_string();
-    let next = (all.len() > page_nodes.len()).then(|| cursor(page_nodes.len()));
+    let next = (!rest.is_empty()).then(|| cursor(page_nodes.len()));
     Some(write_page(shown, next, cursor, |descriptor| {
         descriptor.descriptors.take().is_some()
     }))
+}
+
+/// The nodes of a page that begins at `start`, and those after it.
+fn split_page(nodes: &[Node], start: usize, limit: usize) -> (&[Node], &[Node]) {
+    let nodes = nodes.get(start..).unwrap_or_default();
+    nodes.split_at(nodes.len().min(limit))
 }
 
 /// The limits of some descriptors, so that their use can be added.

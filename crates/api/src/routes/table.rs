@@ -74,7 +74,7 @@ routes! {
     /// At most 20 of them, those first that have exactly this text, and then those that begin with
     /// it. Upper and lower case are the same.
     Search: GET "/v1/search" () -> Json("SearchResults"),
-        READ, Engine, [SEARCH_TEXT], [] => search::show;
+        READ, Other, [SEARCH_TEXT], [] => search::show;
     /// List failures by handler and kind of error.
     ///
     /// It looks at the failed workflows that were created last, at most 1,000, and

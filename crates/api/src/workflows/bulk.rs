@@ -111,7 +111,7 @@ pub(crate) struct BulkResult<'a> {
     /// Where workflows may match that were left alone, because a part of the store does not answer. Left out when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
-    /// With `error` or `handler`: how many failed workflows were left alone, because they are too large to read here. Left out when none was.
+    /// With `error`, `handler` or `q`: how many failed workflows were left alone, because they are too large to read here. Left out when none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     unread: Option<usize>,
 }
@@ -139,6 +139,10 @@ impl FilterBody {
     fn resolve(self, now: Timestamp) -> Result<Selection, Problem> {
         refuse_empty(self.status.as_ref(), "filter.status")?;
         refuse_empty(self.ids.as_ref(), "filter.ids")?;
+        if self.q.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            let expected = "expected a text; leave it out for all workflows";
+            return Err(Problem::field("filter.q", expected));
+        }
         let ids = self.ids.as_ref().map(|ids| ids.0.iter());
         let ids = ids.map(|ids| ids_from(ids.map(String::as_str), "filter.ids"));
         let after = time_field(self.created_after, "filter.created_after", time::parse)?;
@@ -193,11 +197,12 @@ impl BulkBody {
                 "only the action retry takes this field",
             ));
         }
+        let mut condition = condition(self.as_of)?;
+        if self.action == ActionWord::Retry {
+            condition.as_of = condition.as_of.or(selection.read_at(now));
+        }
         // The list may be outdated when the action is applied.
-        let condition = Condition {
-            statuses: selection.filter.statuses.clone(),
-            ..condition(self.as_of)?
-        };
+        condition.statuses.clone_from(&selection.filter.statuses);
         Ok(BulkCall {
             action: action(self.action, self.after)?,
             condition,

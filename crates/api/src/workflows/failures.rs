@@ -23,6 +23,8 @@ use crate::views::incomplete::Incomplete;
 
 /// Most groups of an answer. With the longest names and messages they stay below 256 KiB.
 const MAX_GROUPS: usize = 50;
+/// Most groups while failures are read. Failures of further ones are left out.
+const MAX_KEPT_GROUPS: usize = 1_000;
 /// Points of a group: a small chart has no room for more.
 const POINTS: usize = 24;
 
@@ -63,8 +65,6 @@ struct FailureGroup {
     /// The message of the latest error, cut to 200 characters; null when it is lost.
     #[cfg_attr(test, schema(required))]
     message: Option<String>,
-    /// The number of workflows, as in `workflows`.
-    count: u64,
     /// How many jobs failed so in the range.
     jobs: u64,
     /// How many workflows these jobs are of.
@@ -104,6 +104,8 @@ struct FailureGroups {
     from: Timestamp,
     step: Duration,
     groups: HashMap<(String, Option<String>), FailureGroup>,
+    /// Whether there are more groups than are kept.
+    is_cut: bool,
 }
 
 impl FailureGroups {
@@ -112,6 +114,7 @@ impl FailureGroups {
             from: until.before(span),
             step: span / POINTS as u32,
             groups: HashMap::new(),
+            is_cut: false,
         }
     }
 
@@ -122,7 +125,12 @@ impl FailureGroups {
             return;
         }
         let kind = failure.error.as_ref().map(|error| error.kind.clone());
+        let is_full = self.groups.len() >= MAX_KEPT_GROUPS;
         let group = match self.groups.entry((failure.handler.clone(), kind)) {
+            Entry::Vacant(_) if is_full => {
+                self.is_cut = true;
+                return;
+            }
             Entry::Occupied(entry) => {
                 let group = entry.into_mut();
                 if at > group.last_at.0 {
@@ -138,19 +146,15 @@ impl FailureGroups {
         group.count(failed.workflow);
         group.first_at = Rfc3339(group.first_at.0.min(at));
         let step = at.since(self.from).as_micros() / self.step.as_micros();
-        let step = usize::try_from(step).unwrap_or(POINTS).min(POINTS - 1);
-        group.points[step] += 1;
+        group.count_point(step);
     }
 
     /// Returns the groups, those with the latest failures first.
     fn into_sorted(self) -> Vec<FailureGroup> {
         let mut groups: Vec<FailureGroup> = self.groups.into_values().collect();
         groups.sort_by(|a, b| {
-            let key = |group: &FailureGroup| (group.handler.clone(), group.kind.clone());
-            b.last_at
-                .0
-                .cmp(&a.last_at.0)
-                .then_with(|| key(a).cmp(&key(b)))
+            let latest = b.last_at.0.cmp(&a.last_at.0);
+            latest.then_with(|| (&a.handler, &a.kind).cmp(&(&b.handler, &b.kind)))
         });
         groups
     }
@@ -164,7 +168,6 @@ impl FailureGroup {
             handler,
             kind,
             message: failed.message(),
-            count: 0,
             jobs: 0,
             workflows: 0,
             first_at: Rfc3339(at),
@@ -180,8 +183,12 @@ impl FailureGroup {
         self.jobs += 1;
         if self.counted.replace(workflow) != Some(workflow) {
             self.workflows += 1;
-            self.count = self.workflows;
         }
+    }
+
+    fn count_point(&mut self, step: u128) {
+        let step = usize::try_from(step).unwrap_or(POINTS).min(POINTS - 1);
+        self.points[step] += 1;
     }
 
     fn show_latest(&mut self, failed: &Failed<'_>) {
@@ -245,6 +252,7 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
     let mut groups = FailureGroups::new(until, span);
     let scan = read(request.engine(), &mut groups).await?;
     let step_ms = u64::try_from(groups.step.as_millis()).unwrap_or(u64::MAX);
+    let is_cut = groups.is_cut;
     let mut items = groups.into_sorted();
     let groups = items.len();
     items.truncate(MAX_GROUPS);
@@ -254,8 +262,8 @@ pub(crate) async fn show(request: &RequestContext<'_>) -> HandlerResult {
         items,
         groups,
         workflows: scan.workflows,
-        more: scan.next.is_some(),
-        unread: scan.unread,
+        more: scan.next.is_some() || is_cut,
+        unread: scan.unread(),
         unread_jobs: scan.unread_jobs,
         incomplete: Incomplete::from_missing(&scan.missing),
     }))

@@ -42,7 +42,7 @@ pub(crate) struct WorkflowPage<'a> {
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
-    /// With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when none is.
+    /// With `error`, `handler` or `q`: how many failed workflows are too large to read here, and may match. Left out when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     unread: Option<usize>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct CountAnswer {
     /// Data that is missing, when a part of the store does not answer. Left out when nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     incomplete: Option<Incomplete>,
-    /// With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when none is.
+    /// With `error`, `handler` or `q`: how many failed workflows are too large to read here, and may match. Left out when none is.
     #[serde(skip_serializing_if = "Option::is_none")]
     unread: Option<usize>,
 }
@@ -156,9 +156,9 @@ async fn count_failed(
     cursor: Option<String>,
 ) -> HandlerResult {
     let from = selection.position(cursor)?;
-    let as_of = Rfc3339(request.now());
-    let (engine, order) = (request.engine(), Order::OldestFirst);
-    let found = selection.read(engine, from, order, MAX_PAGE_ITEMS).await?;
+    let (as_of, order) = (Rfc3339(request.now()), Order::OldestFirst);
+    let read = selection.read(request.engine(), from, order, MAX_PAGE_ITEMS);
+    let found = read.await?;
     let counts = vec![(Status::Failed, found.page.items.len() as u64)];
     Ok(json::ok(&CountAnswer {
         unread: found.unread(),
@@ -234,6 +234,7 @@ async fn count_text(
     Ok(json::ok(&CountAnswer {
         searched: Some(found.searched),
         older: Some(found.is_cut),
+        unread: Some(found.unread).filter(|unread| *unread > 0),
         ..CountAnswer::new(found.by_status, as_of, &found.missing)
     }))
 }

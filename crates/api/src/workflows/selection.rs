@@ -88,6 +88,12 @@ impl Selection {
         })
     }
 
+    /// When errors of failed jobs are read, if they decide what is selected: a job that fails again
+    /// later may have another error.
+    pub(crate) fn read_at(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.text.is_some() || self.failure.is_some()).then_some(now)
+    }
+
     /// Reads the page that begins at a position.
     pub(crate) async fn read(
         self,

@@ -57,6 +57,16 @@ pub struct ListedWorkflow {
     pub meta: Meta,
 }
 
+impl Page {
+    /// Adds the workflows of another page.
+    fn append(&mut self, other: Self) {
+        self.items.extend(other.items);
+        self.small_jobs.extend(other.small_jobs);
+        self.missing.add(other.missing);
+        self.unread += other.unread;
+    }
+}
+
 impl Engine {
     /// One page of workflows.
     ///

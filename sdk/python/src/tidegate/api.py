@@ -210,8 +210,8 @@ class BulkResult(_BulkResultRequired, total=False):
     are none.
     """
     unread: int
-    """With `error` or `handler`: how many failed workflows were left alone, because they are too large to read here.
-    Left out when none was.
+    """With `error`, `handler` or `q`: how many failed workflows were left alone, because they are too large to read
+    here. Left out when none was.
     """
 
 
@@ -600,8 +600,6 @@ class ExtendResult(_ExtendResultRequired, total=False):
 class FailureGroup(TypedDict):
     """Failures of one handler with one kind of error."""
 
-    count: int
-    """The number of workflows, as in `workflows`."""
     first_at: Time
     handler: str
     jobs: int
@@ -732,7 +730,7 @@ class Incomplete(TypedDict):
     """Data that this answer lacks, because a part of the store does not answer."""
 
     partitions: list[int]
-    """The partitions of which nothing is in this answer."""
+    """The partitions of which nothing is in this answer. Empty when that is not known."""
     reason: str
     """Why, in the words of the store."""
 
@@ -1606,6 +1604,12 @@ class _SearchResultRequired(TypedDict):
 class SearchResult(_SearchResultRequired, total=False):
     """Something that has the text."""
 
+    domain: str
+    """The domain of a limit. Left out of others."""
+    entries: list[list[str]]
+    """The keys of a limit with their values; an empty value stands for any. Left out of others, and when they are too
+    long to show.
+    """
     id: WorkflowId
     """The id of a workflow. Left out of others."""
     path: str
@@ -1614,13 +1618,18 @@ class SearchResult(_SearchResultRequired, total=False):
     """The status of a workflow. Left out of others."""
 
 
-class SearchResults(TypedDict):
-    """Results with the text, the best first."""
-
+class _SearchResultsRequired(TypedDict):
     items: list[SearchResult]
     """At most 20, and at most eight of a kind."""
     more: bool
     """Whether there are more, or may be."""
+
+
+class SearchResults(_SearchResultsRequired, total=False):
+    """Results with the text, the best first."""
+
+    incomplete: Incomplete
+    """Data that is missing, when the store or a part of it does not answer. Left out when nothing is."""
 
 
 class Server(TypedDict):
@@ -1929,8 +1938,8 @@ class WorkflowCount(_WorkflowCountRequired, total=False):
     searched: int
     """With `q`: how many workflows were read for the text, at most 10,000. Left out without `q`."""
     unread: int
-    """With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when
-    none is.
+    """With `error`, `handler` or `q`: how many failed workflows are too large to read here, and may match. Left out
+    when none is.
     """
 
 
@@ -1954,8 +1963,8 @@ class WorkflowPage(_WorkflowPageRequired, total=False):
     reading. Left out without `q`.
     """
     unread: int
-    """With `error` or `handler`: how many failed workflows are too large to read here, and may match. Left out when
-    none is.
+    """With `error`, `handler` or `q`: how many failed workflows are too large to read here, and may match. Left out
+    when none is.
     """
 
 

@@ -2,6 +2,7 @@
 //! descriptors, and the cursor says where the next call goes on.
 
 use tidegate_ratelimit::{Configuration, Domain, Node};
+use tidegate_workflow::MatchRank;
 
 use super::shown::{DescriptorShown, FoundShown};
 use crate::limits::truncate;
@@ -52,40 +53,64 @@ pub(super) fn search<'c>(
     result
 }
 
-/// A limit whose path in the configuration contains a text.
+/// A limit that a text names.
 pub(crate) struct FoundLimit {
     /// Keys and values from the top of the domain.
     pub(crate) name: String,
     /// Its path in the configuration.
     pub(crate) rule: String,
+    pub(crate) domain: String,
+    /// Keys with their values; an empty value stands for any. `None` if they are too long to show.
+    pub(crate) entries: Option<Vec<(String, String)>>,
+    pub(crate) rank: MatchRank,
 }
 
 /// Finds at most `limit` limits by a text in lower case, among the first descriptors that a call
-/// may check.
+/// may check. The text is a part of the path of the limit, or of its keys and values as in
+/// `key=value key=value`. The best come first.
 pub(crate) fn limits_with(
     configuration: &Configuration,
     lowercase: &str,
     limit: usize,
 ) -> Vec<FoundLimit> {
+    let wanted = with_one_mark(lowercase);
     let mut walk = DescriptorWalk::from(configuration, &[]);
-    let mut found = Vec::new();
+    let mut found: Vec<FoundLimit> = Vec::new();
     for _ in 0..MAX_CHECKED_NODES {
-        let Some((_, _, node)) = walk.node().filter(|_| found.len() < limit) else {
+        let Some((domain, _, node)) = walk.node() else {
             break;
         };
-        if let Some(own) = &node.limit {
-            let name = walk.path();
-            let is_found = |text: &str| text.to_lowercase().contains(lowercase);
-            if is_found(&name) || is_found(&own.stats_key) {
-                found.push(FoundLimit {
-                    name: truncate(&name).to_owned(),
-                    rule: own.stats_key.to_string(),
-                });
-            }
+        let own = node.limit.as_ref();
+        let own = own.filter(|own| with_one_mark(&own.stats_key.to_lowercase()).contains(&wanted));
+        if let Some(own) = own {
+            let new = walk.found(domain, &own.stats_key, lowercase);
+            let place = found.partition_point(|known| known.rank <= new.rank);
+            found.insert(place, new);
+            found.truncate(limit);
         }
         walk.step(node);
     }
     found
+}
+
+/// The text with one mark for all that stand between keys and values, in a path (`key_value.key`) or
+/// not (`key=value key`).
+fn with_one_mark(text: &str) -> String {
+    text.replace(['=', ' ', '.'], "_")
+}
+
+fn entry_text((key, value): (&str, &str)) -> String {
+    match value {
+        "" => key.to_owned(),
+        value => format!("{key}={value}"),
+    }
+}
+
+/// Whether both texts are shown as a whole.
+fn is_shown((key, value): (&str, &str)) -> bool {
+    [key, value]
+        .iter()
+        .all(|text| truncate(text).len() == text.len())
 }
 
 /// Whether the key, the value, or `key=value` contains a text.
@@ -175,14 +200,28 @@ impl<'c> DescriptorWalk<'c> {
         self.levels.push((node.below.nodes(), 0));
     }
 
-    /// Returns the keys and values down to the next descriptor.
-    fn path(&self) -> String {
+    /// Returns the limit of the next descriptor, as a search shows it.
+    fn found(&self, domain: &str, rule: &str, lowercase: &str) -> FoundLimit {
         let nodes = self.levels.iter().map(|(nodes, place)| &nodes[*place]);
-        let entry = |node: &Node| match node.value() {
-            "" => node.key().to_owned(),
-            value => format!("{}={value}", node.key()),
-        };
-        nodes.map(entry).collect::<Vec<_>>().join(" ")
+        let entries = nodes.map(|node| (node.key(), node.value()));
+        let name: Vec<String> = entries.clone().map(entry_text).collect();
+        let name = name.join(" ");
+        let ranks = [&name, rule].map(|text| MatchRank::for_name(text, lowercase));
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        FoundLimit {
+            rank: ranks
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(MatchRank::Other),
+            entries: entries
+                .clone()
+                .all(is_shown)
+                .then(|| entries.map(owned).collect()),
+            name: truncate(&name).to_owned(),
+            rule: truncate(rule).to_owned(),
+            domain: truncate(domain).to_owned(),
+        }
     }
 
     fn cursor(&self) -> String {

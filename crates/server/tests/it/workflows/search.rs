@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Flows, on_each_store, problem, workflow};
+use crate::support::Limits;
 
 /// Ids of a page.
 fn ids(page: &Value) -> Vec<String> {
@@ -121,7 +122,10 @@ fn a_text_or_a_cursor_that_cannot_be_read_is_refused() {
 #[test]
 fn times_and_ids_filter_lists_counts_and_actions() {
     on_each_store(|flows| {
-        let all: Vec<String> = (0..4).map(|_| flows.create(workflow("w", "a"))).collect();
+        let names = ["v", "w", "v", "v"].into_iter();
+        let all: Vec<String> = names
+            .map(|name| flows.create(workflow(name, "a")))
+            .collect();
         let chosen = format!("ids={},{},{}", all[2], all[0], all[2]);
         let page = flows.get(&format!("/v1/workflows?{chosen}&limit=1"));
         assert_eq!(ids(&page), [all[2].clone()]);
@@ -134,6 +138,7 @@ fn times_and_ids_filter_lists_counts_and_actions() {
         let count =
             |query: &str| flows.get(&format!("/v1/workflows:count?{query}"))["total"].clone();
         assert_eq!(count(&chosen), 2);
+        assert_eq!(count(&format!("ids={},{}", all[0], all[1])), 2, "two names");
         assert_eq!(count(&format!("{chosen}&status=failed")), 0);
         assert_eq!(count("range=1h"), 4);
         assert_eq!(count("range=1us"), 0);
@@ -153,11 +158,15 @@ fn times_and_ids_filter_lists_counts_and_actions() {
             bulk(json!({"range": "1h", "status": "running", "ids": all})),
             2
         );
-        let empty = json!({"action": "cancel", "filter": {"ids": []}});
-        assert_eq!(
-            flows.refused("/v1/workflows:bulk", empty).1,
-            "invalid_field"
-        );
+        for filter in [
+            json!({"ids": []}),
+            json!({"q": ""}),
+            json!({"q": " \u{2003} "}),
+        ] {
+            let empty = json!({"action": "cancel", "filter": filter});
+            let refused = flows.refused("/v1/workflows:bulk", empty);
+            assert_eq!(refused.1, "invalid_field", "{filter}");
+        }
     });
 }
 
@@ -201,6 +210,91 @@ fn pages_of_a_search_have_each_match_once() {
         assert_eq!((&rest["done"], &rest["more"]), (&json!(25), &json!(false)));
         assert_eq!(flows.get("/v1/workflows:count?status=running")["total"], 20);
     });
+}
+
+/// All pages of a query; `between` is called after the first.
+fn pages(flows: &Flows, query: &str, between: impl FnOnce()) -> Vec<String> {
+    let (mut found, mut cursor, mut between) = (Vec::new(), String::new(), Some(between));
+    loop {
+        let page = flows.get(&format!("/v1/workflows?{query}&cursor={cursor}"));
+        found.extend(ids(&page));
+        if let Some(between) = between.take() {
+            between();
+        }
+        let Some(next) = page["next_cursor"].as_str() else {
+            return found;
+        };
+        cursor = next.to_owned();
+    }
+}
+
+#[test]
+fn names_that_appear_between_pages_move_no_match() {
+    on_each_store(|flows| {
+        let mut expected: Vec<String> = (0..120)
+            .map(|at| flows.create(workflow(&format!("etl-{:02}", at % 40), "a")))
+            .collect();
+        let new = ["etl", "etl!a", "etl!b", "an-etl"];
+        let found = pages(flows, "q=etl&limit=10", || {
+            new.iter()
+                .for_each(|name| drop(flows.create(workflow(name, "a"))));
+        });
+        let mut old: Vec<String> = found
+            .iter()
+            .filter(|id| expected.contains(id))
+            .cloned()
+            .collect();
+        old.sort();
+        expected.sort();
+        assert_eq!(old, expected);
+    });
+}
+
+/// Each has a definition of some kB, and one read of them takes a part of these.
+#[test]
+fn errors_of_many_larger_workflows_are_found() {
+    on_each_store(|flows| {
+        let text = "x".repeat(20_000);
+        let large = json!({"name": "large", "jobs": [
+            {"name": "a", "handler": "Handler"},
+            {"name": "b", "handler": "Handler", "after": "a", "params": {"text": text}},
+        ]});
+        for _ in 0..80 {
+            flows.create(large.clone());
+        }
+        let error = json!({"kind": "Zebra", "message": "no"});
+        for job in flows.claim(100) {
+            let failed = json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry": "never"});
+            flows.post("/v1/jobs/report", json!({"reports": [failed]}));
+        }
+        for limit in [7, 100, 1_000] {
+            let found = pages(flows, &format!("q=zebra&limit={limit}"), || {});
+            assert_eq!(found.len(), 80, "{limit}");
+        }
+        let count = flows.get("/v1/workflows:count?q=zebra");
+        assert_eq!(
+            (&count["total"], &count["older"]),
+            (&json!(80), &json!(false))
+        );
+        let retry = json!({"action": "retry", "filter": {"q": "zebra", "status": "failed"}});
+        assert_eq!(flows.post("/v1/workflows:bulk", retry)["done"], 80);
+    });
+}
+
+#[test]
+fn limits_are_found_with_their_domain_and_entries() {
+    let limits = Limits::new(
+        "domain: shop\ndescriptors:\n  - key: plan\n    value: very free\n    descriptors:\n      - key: user\n        rate_limit: {unit: day, requests_per_unit: 1}\n",
+    );
+    let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
+    for text in ["plan%3Dvery+free+user", "SHOP.plan", "free"] {
+        let found = flows.get(&format!("/v1/search?q={text}"));
+        let limit = json!({
+            "kind": "limit", "name": "plan=very free user", "path": "shop.plan_very free.user",
+            "domain": "shop", "entries": [["plan", "very free"], ["user", ""]],
+        });
+        assert_eq!(found["items"], json!([limit]), "{text}");
+    }
 }
 
 #[test]

@@ -43,20 +43,16 @@ impl Engine {
         let statuses = filter.wanted_statuses();
         let mut missing = MissingPartitions::default();
         if filter.needs_labels() {
-            let number = |counts: &[u64; STATUS_COUNT], status: Status| {
-                (status, counts[status_index(status)])
+            let by_name = self.walk(filter, &mut missing).await?;
+            let number = |status: Status| -> u64 {
+                by_name
+                    .values()
+                    .map(|counts| counts[status_index(status)])
+                    .sum()
             };
-            let counts = self
-                .walk(filter, &mut missing)
-                .await?
-                .into_values()
-                .next()
-                .unwrap_or_default();
+            let numbers = statuses.into_iter().map(|status| (status, number(status)));
             return Ok(PartialResult {
-                found: statuses
-                    .into_iter()
-                    .map(|status| number(&counts, status))
-                    .collect(),
+                found: numbers.collect(),
                 missing,
             });
         }

@@ -5,7 +5,7 @@ use hashbrown::HashMap;
 
 use super::highlights::{JobFailure, MAX_GRAPH_BYTES, MAX_JOBS, decoded_jobs};
 use super::partial::MissingPartitions;
-use super::query::{Cursor, FailureFilter, Query};
+use super::query::{Cursor, FailureFilter, Query, compare};
 use super::{ListedWorkflow, Page};
 use crate::codec::{ResultField, StoreError, decode};
 use crate::engine::Engine;
@@ -27,7 +27,7 @@ const PAGE_BYTES: u64 = 256 << 10;
 /// Maximum failed jobs of a workflow that are read, those that failed first.
 const MAX_WORKFLOW_FAILURES: usize = 1_000;
 /// Errors that one call of the store reads: at most about 16 MiB.
-const MAX_ERRORS: usize = 256;
+const ERRORS_PER_READ: usize = 256;
 /// Characters of a message that are kept: as many as lists show.
 const MAX_MESSAGE: usize = 200;
 
@@ -39,8 +39,8 @@ pub struct FailureScan {
     is_over: bool,
     /// Number of workflows that were looked at.
     pub workflows: usize,
-    /// Number of these that are too large to read here, or that a part of the store did not return.
-    pub unread: usize,
+    /// Those of them that are too large to read here, or that a part of the store did not return.
+    unread: Vec<WorkflowId>,
     /// Number of failed jobs that were not read, of workflows with more than 1,000 of them.
     pub unread_jobs: usize,
     /// The start of the next scan. `None` if there are no more workflows.
@@ -68,7 +68,7 @@ struct Batch {
     others: Vec<(WorkflowId, Vec<JobIndex>)>,
     jobs: usize,
     graph_bytes: u64,
-    unread: usize,
+    unread: Vec<WorkflowId>,
 }
 
 /// A failed job whose error is to be read.
@@ -90,17 +90,31 @@ impl FailureScan {
         }
     }
 
-    fn add_page(&mut self, workflows: usize, next: Option<Cursor>) {
-        self.workflows += workflows;
+    /// Number of workflows that are too large to read here, or that a part of the store did not
+    /// return.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        self.unread.len()
+    }
+
+    /// Whether it may read no more.
+    pub(super) fn is_full(&self) -> bool {
+        self.workflows >= MAX_WORKFLOWS || self.bytes >= MAX_BYTES
+    }
+
+    fn add_page(&mut self, next: Option<Cursor>) {
         self.bytes += PAGE_BYTES;
-        self.is_over = next.is_none() || self.workflows >= MAX_WORKFLOWS || self.bytes >= MAX_BYTES;
+        self.is_over = next.is_none() || self.is_full();
         self.next = next;
     }
 }
 
 impl Batch {
     /// The first of these workflows that one call may read, at least one.
-    fn fill(listed: &[ListedWorkflow], sizes: &HashMap<WorkflowId, u64>) -> Self {
+    fn fill<'l>(
+        listed: impl Iterator<Item = &'l ListedWorkflow>,
+        sizes: &HashMap<WorkflowId, u64>,
+    ) -> Self {
         let mut batch = Self::default();
         for item in listed {
             let jobs = item.meta.counts.total();
@@ -109,7 +123,7 @@ impl Batch {
             } else if item.workflow.is_small() {
                 batch.small.push(item.workflow);
             } else if jobs > MAX_JOBS || bytes > LARGE_GRAPH_BYTES as u64 {
-                batch.unread += 1;
+                batch.unread.push(item.workflow);
             } else if batch.jobs + jobs > MAX_JOBS || batch.graph_bytes + bytes > MAX_GRAPH_BYTES {
                 break;
             } else {
@@ -137,12 +151,16 @@ impl Engine {
             page.small_jobs.extend(found.page.small_jobs);
         }
         page.next = scan.next;
-        page.unread = scan.unread;
-        page.missing = scan.missing;
         if page.items.len() > limit {
             page.items.truncate(limit);
             page.next = page.items.last().map(|last| last.workflow);
         }
+        let is_in_page = |id| {
+            page.next
+                .is_none_or(|end| compare(query.order, id, end).is_le())
+        };
+        page.unread = scan.unread.into_iter().filter(|id| is_in_page(*id)).count();
+        page.missing = scan.missing;
         Ok(page)
     }
 
@@ -164,22 +182,35 @@ impl Engine {
         };
         let mut page = self.list_indexed(&query).await?;
         scan.missing.add(std::mem::take(&mut page.missing));
-        let sizes = self.large_sizes(&page.items).await?;
-        let mut failures = HashMap::new();
-        let mut read = 0;
-        while read < page.items.len() && scan.bytes < MAX_BYTES {
-            let batch = Batch::fill(&page.items[read..], &sizes);
-            read += batch.items;
-            self.read_batch(batch, &page, scan, &mut failures).await?;
-        }
+        let (read, failures) = self.read_failures(&page, scan).await?;
         if read < page.items.len() {
             page.items.truncate(read);
             page.next = page.items.last().map(|last| last.workflow);
         }
-        scan.add_page(read, page.next);
+        scan.add_page(page.next);
         page.items
             .retain(|item| failures.contains_key(&item.workflow));
         Ok(Some(FailurePage { page, failures }))
+    }
+
+    /// Reads the failed jobs of the first workflows of a page, as many as the scan may read. Returns
+    /// how many workflows these are, at least one if the scan is not full.
+    pub(super) async fn read_failures(
+        &self,
+        page: &Page,
+        scan: &mut FailureScan,
+    ) -> Result<(usize, HashMap<WorkflowId, Vec<JobFailure>>), EngineError> {
+        let sizes = self.large_sizes(&page.items).await?;
+        let mut failures = HashMap::new();
+        let mut read = 0;
+        while read < page.items.len() && !scan.is_full() {
+            let left = MAX_WORKFLOWS - scan.workflows;
+            let batch = Batch::fill(page.items[read..].iter().take(left), &sizes);
+            read += batch.items;
+            scan.workflows += batch.items;
+            self.read_batch(batch, page, scan, &mut failures).await?;
+        }
+        Ok((read, failures))
     }
 
     /// Bytes of graphs of the workflows that are not small.
@@ -204,7 +235,7 @@ impl Engine {
         scan: &mut FailureScan,
         found: &mut HashMap<WorkflowId, Vec<JobFailure>>,
     ) -> Result<(), EngineError> {
-        scan.unread += batch.unread;
+        scan.unread.extend(batch.unread);
         scan.bytes += batch.graph_bytes + JOB_BYTES * batch.jobs as u64;
         let mut states: Vec<(WorkflowId, Vec<(JobIndex, Job)>)> = Vec::new();
         for id in batch.small {
@@ -217,7 +248,7 @@ impl Engine {
                 Ok(Some(state)) => states.push((id, decoded_jobs(id, &state))),
                 // It was removed meanwhile.
                 Ok(None) => {}
-                Err(_) => scan.unread += 1,
+                Err(_) => scan.unread.push(id),
             }
         }
         let ids: Vec<WorkflowId> = states.iter().map(|(id, _)| *id).collect();
@@ -226,13 +257,13 @@ impl Engine {
         for (id, jobs) in states {
             match graphs.get(&id) {
                 Some(graph) => add_failed_jobs(id, graph, &jobs, scan, &mut wanted),
-                None => scan.unread += 1,
+                None => scan.unread.push(id),
             }
         }
         let filter = scan.query.failure.clone().unwrap_or_default();
         let mut wanted = wanted.into_iter().peekable();
         while wanted.peek().is_some() {
-            let part: Vec<PendingFailure> = wanted.by_ref().take(MAX_ERRORS).collect();
+            let part: Vec<PendingFailure> = wanted.by_ref().take(ERRORS_PER_READ).collect();
             for (job, error) in self.with_errors(part, &mut scan.bytes).await? {
                 let failure = JobFailure {
                     error,
@@ -260,10 +291,10 @@ impl Engine {
         let errors = self.store().results(&wanted).await?.into_iter().flatten();
         let mut error = |job: PendingFailure, bytes: Option<bytes::Bytes>| {
             let id = job.workflow;
-            let bytes = bytes.unwrap_or_default();
-            *read += bytes.len() as u64;
-            let error = decode(&bytes, || format!("an error of workflow {id}"));
-            (job, error.ok().map(shortened))
+            *read += bytes.as_ref().map_or(0, bytes::Bytes::len) as u64;
+            let error = bytes
+                .and_then(|bytes| decode(&bytes, || format!("an error of workflow {id}")).ok());
+            (job, error.map(shortened))
         };
         Ok(jobs
             .into_iter()

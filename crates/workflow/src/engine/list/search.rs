@@ -10,9 +10,10 @@ mod text;
 use self::position::Position;
 pub use self::position::SearchCursor;
 use self::text::SearchIndex;
-use super::Page;
+use super::failures::FailureScan;
 use super::partial::MissingPartitions;
 use super::query::{self, Filter, Query};
+use super::{ListedWorkflow, Page};
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::model::{Status, WorkflowId};
@@ -22,13 +23,12 @@ use crate::store::Order;
 const MAX_SEARCHED: usize = 10_000;
 /// Workflows that one read of the store takes.
 const READ_ROWS: usize = 1_000;
-/// Failed workflows whose errors one call reads, about. It ends after them.
-const MAX_ERRORS: usize = 1_000;
 
 /// A page of workflows that match a text.
 #[derive(Debug, Default)]
 pub struct SearchPage {
-    /// The workflows in order. Those that the index finds may be further on than the other ones.
+    /// The workflows, in order within the page. A workflow that the index finds may come before newer
+    /// ones of later pages. `unread` counts failed workflows whose errors could not be read.
     pub page: Page,
     /// The start of the next page. `None` if this is the last page.
     pub next: Option<SearchCursor>,
@@ -51,6 +51,8 @@ pub struct FoundNumbers {
     pub searched: usize,
     /// Whether there may be more.
     pub is_cut: bool,
+    /// Number of failed workflows whose errors could not be read.
+    pub unread: usize,
     /// Partitions that did not answer.
     pub missing: MissingPartitions,
 }
@@ -67,7 +69,8 @@ struct Matches {
 struct Scan {
     matches: Matches,
     searched: usize,
-    errors: usize,
+    max_searched: usize,
+    failures: FailureScan,
 }
 
 impl Engine {
@@ -81,8 +84,21 @@ impl Engine {
         text: &str,
         after: Option<SearchCursor>,
     ) -> Result<SearchPage, EngineError> {
-        let index = self.search_index(&query.filter, text).await?;
-        self.search_with(query, &index, after).await
+        let chosen = after.as_ref().map(|after| after.names.as_slice());
+        let index = self.search_index(&query.filter, text, chosen).await?;
+        let after = after.unwrap_or_default();
+        self.search_with(query, index, after, MAX_SEARCHED).await
+    }
+
+    /// The first workflows that match a text, of fewer that are read: for an answer at each letter
+    /// that is typed.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn suggest(&self, query: &Query, text: &str) -> Result<SearchPage, EngineError> {
+        let index = self.search_index(&query.filter, text, None).await?;
+        let start = SearchCursor::default();
+        self.search_with(query, index, start, READ_ROWS).await
     }
 
     /// The numbers of workflows that match a text.
@@ -94,16 +110,14 @@ impl Engine {
         filter: &Filter,
         text: &str,
     ) -> Result<FoundNumbers, EngineError> {
-        let mut index = self.search_index(filter, text).await?;
+        let mut index = self.search_index(filter, text, None).await?;
         let mut missing = MissingPartitions::default();
         let statuses = filter.wanted_statuses();
         let mut by_status: Vec<(Status, u64)> = statuses.iter().map(|&each| (each, 0)).collect();
         let spans = index.name_ranges(&statuses, filter.bounds(Order::NewestFirst, None));
         let numbers = self.sum_counts(&spans, &mut missing).await?;
-        for numbers in numbers.chunks(statuses.len().max(1)) {
-            for ((_, sum), number) in by_status.iter_mut().zip(numbers) {
-                *sum += number;
-            }
+        for (at, number) in numbers.into_iter().enumerate() {
+            by_status[at % statuses.len()].1 += number;
         }
         index.leave_out_names();
         let query = Query {
@@ -111,20 +125,20 @@ impl Engine {
             limit: MAX_SEARCHED,
             ..Query::default()
         };
-        let rest = self.search_with(&query, &index, None).await?;
+        let start = SearchCursor::default();
+        let rest = self.search_with(&query, index, start, MAX_SEARCHED).await?;
         for item in &rest.page.items {
-            for (_, sum) in by_status
+            let own = by_status
                 .iter_mut()
-                .filter(|(each, _)| *each == item.meta.status)
-            {
-                *sum += 1;
-            }
+                .find(|(each, _)| *each == item.meta.status);
+            own.into_iter().for_each(|(_, sum)| *sum += 1);
         }
         missing.add(rest.page.missing);
         Ok(FoundNumbers {
             by_status,
             searched: rest.searched,
             is_cut: rest.next.is_some(),
+            unread: rest.page.unread,
             missing,
         })
     }
@@ -132,41 +146,47 @@ impl Engine {
     async fn search_with(
         &self,
         query: &Query,
-        index: &SearchIndex,
-        after: Option<SearchCursor>,
+        index: SearchIndex,
+        after: SearchCursor,
+        max_searched: usize,
     ) -> Result<SearchPage, EngineError> {
-        let after = after.unwrap_or_default();
         let limit = query.limit.max(1);
-        let indexed = self.read_indexed(query, index, after.indexed).await?;
+        let mut indexed = self.read_indexed(query, &index, after.indexed).await?;
         // A full page has no room for what is after its last workflow.
         let full_at = indexed.found.items.get(limit - 1);
         let full_at = full_at.map(|last| last.workflow);
-        let scan = self.scan(query, index, after.scanned, full_at).await?;
-        let parts = [&indexed, &scan.matches].map(|part| part.found.items.as_slice());
-        let mut items = parts.concat();
-        items.sort_unstable_by(|one, other| {
-            query::compare(query.order, one.workflow, other.workflow)
-        });
-        items.truncate(limit);
-        let last = items.last().map(|last| last.workflow);
+        let mut scan = Scan {
+            max_searched,
+            ..Scan::default()
+        };
+        scan.matches.end = after.scanned;
+        self.scan(query, &index, full_at, &mut scan).await?;
+        let mut ids = [&indexed, &scan.matches].map(Matches::ids).concat();
+        query::sort(&mut ids, query.order);
+        ids.truncate(limit);
+        let last = ids.last().copied();
         let next = SearchCursor {
             indexed: indexed.position_after(query.order, last, after.indexed),
             scanned: scan
                 .matches
                 .position_after(query.order, last, after.scanned),
+            names: index.name_hashes(),
         };
         let is_cut = scan.is_cut();
-        let mut page = indexed.found;
-        page.missing.add(scan.matches.found.missing);
-        page.small_jobs.extend(scan.matches.found.small_jobs);
-        page.items = items;
+        let mut page = std::mem::take(&mut indexed.found);
+        page.append(scan.matches.found);
+        page.items.sort_unstable_by(|one, other| {
+            query::compare(query.order, one.workflow, other.workflow)
+        });
+        page.items.truncate(limit);
+        page.unread = scan.failures.unread();
         Ok(SearchPage {
             page,
             next: Some(next).filter(|next| !next.is_end()),
             searched: scan.searched,
             is_cut,
-            names: index.names().to_vec(),
             by_key: index.by_key,
+            names: index.into_names(),
         })
     }
 
@@ -194,7 +214,9 @@ impl Engine {
         if let Some(last) = ids.last().filter(|_| more) {
             matches.end = Position::After(*last);
         }
-        self.add_listed(query, &ids, &mut matches.found).await?;
+        for ids in ids.chunks(READ_ROWS) {
+            self.add_listed(query, ids, &mut matches.found).await?;
+        }
         matches.found.items.retain(|item| index.finds(item));
         Ok(matches)
     }
@@ -204,12 +226,10 @@ impl Engine {
         &self,
         query: &Query,
         index: &SearchIndex,
-        after: Position,
         full_at: Option<WorkflowId>,
-    ) -> Result<Scan, EngineError> {
+        scan: &mut Scan,
+    ) -> Result<(), EngineError> {
         let limit = query.limit.max(1);
-        let mut scan = Scan::default();
-        scan.matches.end = after;
         while let Some(after) = scan.matches.end.cursor() {
             let passed = |(at, end)| query::compare(query.order, at, end).is_ge();
             let is_full =
@@ -223,7 +243,7 @@ impl Engine {
             } else {
                 READ_ROWS
             };
-            let rows = rows.min(MAX_SEARCHED - scan.searched);
+            let rows = rows.min(scan.max_searched - scan.searched);
             let mut batch = Page::default();
             let (ids, more) = self
                 .page_ids(query, after, rows, &mut batch.missing)
@@ -234,53 +254,56 @@ impl Engine {
                 _ => Position::End,
             };
             self.add_listed(query, &ids, &mut batch).await?;
-            self.add_matches(index, batch, &mut scan).await?;
+            self.add_matches(query, index, batch, scan).await?;
         }
-        Ok(scan)
+        Ok(())
     }
 
-    /// Adds those workflows of a batch that match.
+    /// Adds those workflows of a batch that match. If no more errors may be read, the scan ends
+    /// before the first workflow whose errors were not read.
     async fn add_matches(
         &self,
+        query: &Query,
         index: &SearchIndex,
         mut batch: Page,
         scan: &mut Scan,
     ) -> Result<(), EngineError> {
-        let mut found = Vec::new();
-        let mut failed = Vec::new();
-        for item in std::mem::take(&mut batch.items) {
-            if index.skips(&item) {
-                continue;
-            }
-            if index.is_in_label(&item.label) {
-                found.push(item);
-            } else if item.meta.status == Status::Failed {
-                failed.push(item);
-            }
+        let items = std::mem::take(&mut batch.items).into_iter();
+        let items = items.filter(|item| !index.skips(item));
+        let (mut found, others): (Vec<_>, Vec<_>) =
+            items.partition(|item| index.is_in_label(&item.label));
+        let is_failed = |item: &ListedWorkflow| item.meta.status == Status::Failed;
+        batch.items = others.into_iter().filter(is_failed).collect();
+        let (read, failures) = self.read_failures(&batch, &mut scan.failures).await?;
+        if read < batch.items.len() {
+            batch.items.truncate(read);
+            let last = batch.items.last().map(|last| last.workflow);
+            let is_read = |item: &ListedWorkflow| {
+                last.is_some_and(|last| query::compare(query.order, item.workflow, last).is_le())
+            };
+            found.retain(is_read);
+            scan.matches.end = last.map_or(scan.matches.end, Position::After);
         }
-        scan.errors += failed.len();
-        batch.items = failed;
-        let mut highlights = self.highlights(&batch).await?;
-        for item in batch.items {
-            let failure = highlights
-                .remove(&item.workflow)
-                .and_then(|shown| shown.failure);
-            if failure.is_some_and(|failure| index.is_in_failure(&failure)) {
-                found.push(item);
-            }
+        let matches = |item: &ListedWorkflow| {
+            let failed = failures.get(&item.workflow);
+            failed.is_some_and(|failed| failed.iter().any(|one| index.is_in_failure(one)))
+        };
+        batch.items.retain(matches);
+        batch.items.extend(found);
+        let mut jobs = std::mem::take(&mut batch.small_jobs);
+        for item in &batch.items {
+            batch.small_jobs.extend(jobs.remove_entry(&item.workflow));
         }
-        let part = &mut scan.matches.found;
-        part.missing.add(batch.missing);
-        for item in &found {
-            let jobs = batch.small_jobs.remove_entry(&item.workflow);
-            part.small_jobs.extend(jobs);
-        }
-        part.items.extend(found);
+        scan.matches.found.append(batch);
         Ok(())
     }
 }
 
 impl Matches {
+    fn ids(&self) -> Vec<WorkflowId> {
+        self.found.items.iter().map(|item| item.workflow).collect()
+    }
+
     /// The position after a page that ends with the workflow `last`.
     fn position_after(&self, order: Order, last: Option<WorkflowId>, before: Position) -> Position {
         let is_in_page = |id| last.is_some_and(|last| query::compare(order, id, last).is_le());
@@ -297,7 +320,7 @@ impl Matches {
 impl Scan {
     /// Whether one call may read no more.
     fn is_cut(&self) -> bool {
-        let is_over = self.searched >= MAX_SEARCHED || self.errors >= MAX_ERRORS;
+        let is_over = self.searched >= self.max_searched || self.failures.is_full();
         is_over && self.matches.end != Position::End
     }
 }

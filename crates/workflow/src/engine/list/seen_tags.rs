@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use super::match_rank::rank;
+use super::match_rank::MatchRank;
 use crate::model::Label;
 
 /// Maximum number of tags, of at most 200 bytes each. Later ones are not kept.
@@ -15,8 +15,12 @@ pub(crate) struct SeenTags(Mutex<BTreeSet<String>>);
 
 impl SeenTags {
     pub(crate) fn record<'a>(&self, labels: impl Iterator<Item = &'a Label>) {
+        let mut tags = labels.flat_map(|label| &label.tags).peekable();
+        if tags.peek().is_none() {
+            return;
+        }
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for tag in labels.flat_map(|label| &label.tags) {
+        for tag in tags {
             if seen.len() < MAX_TAGS && !seen.contains(tag) {
                 seen.insert(tag.clone());
             }
@@ -24,9 +28,9 @@ impl SeenTags {
     }
 
     /// All tags that contain a text in lower case, with their ranks.
-    pub(crate) fn ranked(&self, lowercase: &str) -> Vec<(u8, String)> {
+    pub(crate) fn ranked(&self, lowercase: &str) -> Vec<(MatchRank, String)> {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ranked = |tag: &String| Some((rank(tag, lowercase)?, tag.clone()));
+        let ranked = |tag: &String| Some((MatchRank::for_name(tag, lowercase)?, tag.clone()));
         seen.iter().filter_map(ranked).collect()
     }
 }

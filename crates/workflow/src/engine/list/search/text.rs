@@ -1,21 +1,26 @@
 //! A text that is searched for, and what the index has of it.
 
+use super::position::NameHash;
 use crate::codec::Section;
 use crate::engine::Engine;
 use crate::engine::context::error::EngineError;
 use crate::engine::list::ListedWorkflow;
 use crate::engine::list::highlights::JobFailure;
-use crate::engine::list::match_rank::rank;
+use crate::engine::list::match_rank::MatchRank;
 use crate::engine::list::query::{Cursor, Filter, IdBounds};
+use crate::model::id::fnv1a;
 use crate::model::{IdPrefix, Label, Status, WorkflowId};
 use crate::store::{Order, Register, RowRange};
 
 /// Names that are compared with a text, and those of one read.
 const MAX_NAMES: usize = 10_000;
 const PAGE_NAMES: usize = 4_096;
-/// Names whose workflows the index finds for one text. Each takes a read for every status in every
-/// partition. Workflows of other names are found by reading them.
-const MAX_FOUND_NAMES: usize = 32;
+/// Names whose workflows the index finds for one text. Workflows of other names are found by reading
+/// them.
+pub(super) const MAX_FOUND_NAMES: usize = 32;
+/// Reads of the index that these names may take: one for each of them, each status and each
+/// partition.
+const MAX_RANGE_READS: usize = 8_192;
 
 /// A text, and the parts of the index that match it.
 #[derive(Debug, Default)]
@@ -25,8 +30,8 @@ pub(super) struct SearchIndex {
     /// Names that contain the text, the best first.
     names: Vec<String>,
     use_of_names: UseOfNames,
-    /// Whether the filter leaves names and tags to the index.
-    has_labels: bool,
+    /// Whether names and tags are looked up in the index.
+    uses_labels: bool,
     ids: Vec<IdRange>,
     /// The workflow with the text as its key.
     pub(super) by_key: Option<WorkflowId>,
@@ -48,8 +53,13 @@ enum UseOfNames {
 }
 
 impl SearchIndex {
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+    pub(super) fn into_names(self) -> Vec<String> {
+        self.names
+    }
+
+    /// The names, for the cursor of the next page.
+    pub(super) fn name_hashes(&self) -> Vec<NameHash> {
+        self.names.iter().map(|name| name_hash(name)).collect()
     }
 
     /// Leaves out workflows of the found names, which are counted without reading them.
@@ -59,7 +69,7 @@ impl SearchIndex {
 
     /// The index rows of the found names, for each name by status.
     pub(super) fn name_ranges(&self, statuses: &[Status], bounds: IdBounds) -> Vec<RowRange> {
-        let names = self.names.iter().filter(|_| self.has_labels);
+        let names = self.names.iter().filter(|_| self.uses_labels);
         let each =
             names.flat_map(|name| statuses.iter().map(|&status| Section::Name(name, status)));
         each.map(|section| bounds.range(section)).collect()
@@ -78,7 +88,7 @@ impl SearchIndex {
         if self.use_of_names == UseOfNames::Found {
             ranges = self.name_ranges(&statuses, bounds);
         }
-        if self.has_labels {
+        if self.uses_labels {
             let tag = |&status: &Status| bounds.range(Section::Tag(&self.text, status));
             ranges.extend(statuses.iter().map(tag));
         }
@@ -96,7 +106,7 @@ impl SearchIndex {
         if is_named && self.use_of_names == UseOfNames::LeftOut {
             return false;
         }
-        let has_tag = self.has_labels && item.label.tags.contains(&self.text);
+        let has_tag = self.uses_labels && item.label.tags.contains(&self.text);
         let id = item.workflow;
         is_named || has_tag || self.ids.iter().any(|ids| (ids.from..ids.to).contains(&id))
     }
@@ -107,7 +117,7 @@ impl SearchIndex {
     }
 
     fn has_name(&self, label: &Label) -> bool {
-        self.has_labels && self.names.contains(&label.name)
+        self.uses_labels && self.names.contains(&label.name)
     }
 
     /// Whether the name or a tag contains the text.
@@ -115,7 +125,7 @@ impl SearchIndex {
         self.is_in(&label.name) || label.tags.iter().any(|tag| self.is_in(tag))
     }
 
-    /// Whether the job or its error contains the text.
+    /// Whether a failed job or its error contains the text.
     pub(super) fn is_in_failure(&self, failure: &JobFailure) -> bool {
         let error = failure.error.as_ref();
         self.is_in(&failure.job)
@@ -125,6 +135,12 @@ impl SearchIndex {
     fn is_in(&self, text: &str) -> bool {
         text.to_lowercase().contains(&self.lowercase)
     }
+}
+
+/// The hash of a name in a cursor.
+fn name_hash(name: &str) -> NameHash {
+    let hash = fnv1a(name.as_bytes());
+    (hash ^ (hash >> 32)) as NameHash
 }
 
 impl Engine {
@@ -138,11 +154,14 @@ impl Engine {
         found.into_iter().map(|(_, tag)| tag).collect()
     }
 
-    /// Looks a text up in the registers and the index of keys.
+    /// Looks a text up in the registers and the index of keys. A later page of a search has the names
+    /// of its first page, so that names that appear meanwhile move no workflow from one part to the
+    /// other.
     pub(super) async fn search_index(
         &self,
         filter: &Filter,
         text: &str,
+        chosen: Option<&[NameHash]>,
     ) -> Result<SearchIndex, EngineError> {
         let mut index = SearchIndex {
             text: text.to_owned(),
@@ -154,8 +173,12 @@ impl Engine {
             return Ok(index);
         }
         if filter.name.is_none() && filter.tag.is_none() {
-            index.has_labels = true;
-            index.names = self.names_with(Register::Names, text).await?;
+            index.uses_labels = true;
+            index.names = self.ranked_names(Register::Names, text).await?;
+            match chosen {
+                Some(hashes) => index.names.retain(|name| hashes.contains(&name_hash(name))),
+                None => index.names.truncate(self.max_found_names(filter)),
+            }
         }
         if let Ok(prefix) = text.parse::<IdPrefix>() {
             index.ids.push(IdRange {
@@ -183,6 +206,22 @@ impl Engine {
         register: Register,
         text: &str,
     ) -> Result<Vec<String>, EngineError> {
+        let mut names = self.ranked_names(register, text).await?;
+        names.truncate(MAX_FOUND_NAMES);
+        Ok(names)
+    }
+
+    fn max_found_names(&self, filter: &Filter) -> usize {
+        let reads = filter.wanted_statuses().len() * usize::from(self.store().partitions());
+        (MAX_RANGE_READS / reads.max(1)).clamp(1, MAX_FOUND_NAMES)
+    }
+
+    /// The registered names that contain a text, the best first.
+    async fn ranked_names(
+        &self,
+        register: Register,
+        text: &str,
+    ) -> Result<Vec<String>, EngineError> {
         let lowercase = text.to_lowercase();
         let mut found = Vec::new();
         let mut last = None::<String>;
@@ -199,14 +238,13 @@ impl Engine {
             read += page.len();
             last = page.last().cloned();
             let is_last = page.len() < limit;
-            let ranked = |name: String| Some((rank(&name, &lowercase)?, name));
+            let ranked = |name: String| Some((MatchRank::for_name(&name, &lowercase)?, name));
             found.extend(page.into_iter().filter_map(ranked));
             if is_last {
                 break;
             }
         }
         found.sort_unstable();
-        found.truncate(MAX_FOUND_NAMES);
         Ok(found.into_iter().map(|(_, name)| name).collect())
     }
 }
