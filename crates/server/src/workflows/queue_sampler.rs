@@ -30,7 +30,7 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &ApiMetri
     let mut jobs = JobSampler::default();
     let mut running = RunningSampler::default();
     loop {
-        sleep(SAMPLE_INTERVAL).await;
+        // Who reads first sees the numbers soon.
         activity.sample_requested().await;
         if let Ok(counts) = engine.count(&Filter::default()).await {
             let workflows = counts
@@ -49,6 +49,7 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &ApiMetri
         if let Some(samples) = queues.sample(engine, clock, &running.last).await {
             activity.put_queues(samples);
         }
+        sleep(SAMPLE_INTERVAL).await;
     }
 }
 

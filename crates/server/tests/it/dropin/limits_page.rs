@@ -39,6 +39,8 @@ fn one_variable_shows_the_limits_and_nothing_can_be_changed() {
     let status = get("/v1/status").body;
     assert!(status.contains("\"enabled\":false"), "{status}");
     assert_eq!(get("/readyz").status, 200);
+    let found = get("/v1/search?q=user").body;
+    assert!(found.contains("\"domain\":\"shop\""), "{found}");
     let workflows = get("/v1/workflows");
     assert_eq!(workflows.status, 404, "{workflows:?}");
     assert!(
