@@ -80,7 +80,7 @@ function options({ lines, height = 188 }: ChartProps, width: number): uPlot.Opti
     padding: [MAX_HEIGHT, RIGHT, 0, 0],
     legend: { show: false },
     cursor: { show: false },
-    scales: { x: { range: (_, min, max) => [min, max] }, y: { range: (_, __, max) => [0, yMax(max ?? 0, height)] } },
+    scales: { x: { range: (_, min, max) => [min, max] }, y: { range: (_, __, max) => [0, yMax(max || 1, height)] } },
     axes: [
       { ...axis, size: X_HEIGHT, gap: 4, splits: (u, _, from, to) => multiples(from, to, timeStep(to - from, u.width > 480 ? 5 : 3)), values: (_, at) => at.map((time) => iso(time, time % 60 === 0 ? 16 : 19)) },
       { ...axis, size: AXIS_WIDTH, gap: 6, splits: (_, __, ___, to) => multiples(0, to, roundStep(to, height > 150 ? 4 : 2)), values: (_, at) => at.map((one) => short(Number(one.toPrecision(6)))) },
