@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::client::address::ServerAddress;
-use crate::client::api_client::{ApiClient, ApiRequest};
+use crate::client::api_client::{ApiClient, ApiRequest, Token};
 use crate::output::exit::{CommandResult, Details, Failure, print_failure};
 
 /// Number of workers, each with one job at a time.
@@ -34,7 +34,7 @@ impl Demo {
     /// # Errors
     /// The client cannot be made.
     pub fn new(api: SocketAddr, http: SocketAddr) -> CommandResult<Self> {
-        let remote = |address| ApiClient::new(target(address)?, None, None);
+        let remote = |address| ApiClient::new(target(address)?, Token::default(), None);
         Ok(Self {
             api: Arc::new(remote(api)?),
             gateway: remote(http)?,

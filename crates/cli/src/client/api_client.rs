@@ -29,8 +29,48 @@ const MAX_FULL_ANSWER_BYTES: usize = 256 << 20;
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     target: ServerAddress,
-    token: Option<HeaderValue>,
+    token: Token,
     client: Connections,
+}
+
+/// The token of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Token {
+    pub(crate) header: Option<HeaderValue>,
+    pub(crate) source: TokenSource,
+}
+
+/// Where a token is from if no option names a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenSource {
+    #[default]
+    Environment,
+    /// The context of the server.
+    Context,
+}
+
+impl TokenSource {
+    /// The remedy for a request without a token.
+    const fn missing_hint(self) -> &'static str {
+        match self {
+            Self::Environment => "Give a token with TIDEGATE_TOKEN or --token-file",
+            Self::Context => {
+                "The context has no token file: tidegate context set NAME --server URL --token-file FILE"
+            }
+        }
+    }
+
+    /// The failure of a token that the server does not know.
+    const fn unknown_text(self) -> &'static str {
+        match self {
+            Self::Environment => {
+                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another"
+            }
+            Self::Context => {
+                "the server does not know the token that was given; --token-file names another"
+            }
+        }
+    }
 }
 
 /// A request to the API.
@@ -159,7 +199,7 @@ impl ApiClient {
     /// Creates a client that trusts `authorities` besides those of the system.
     pub(crate) fn new(
         target: ServerAddress,
-        token: Option<HeaderValue>,
+        token: Token,
         authorities: Option<&Path>,
     ) -> CommandResult<Self> {
         let client = connect::connections(&target, authorities)?;
@@ -254,7 +294,7 @@ impl ApiClient {
         if !api_request.body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        if let Some(token) = &self.token {
+        if let Some(token) = &self.token.header {
             request = request.header(AUTHORIZATION, token);
         }
         request
@@ -355,11 +395,10 @@ impl ApiClient {
     /// The reason in one line, whatever names it contains.
     fn reason(&self, status: StatusCode, Problem { title, detail, .. }: &Problem) -> String {
         let text = printable(if detail.is_empty() { title } else { detail });
-        match (status, &self.token) {
-            (StatusCode::UNAUTHORIZED, None) => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
-            (StatusCode::UNAUTHORIZED, Some(_)) => {
-                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another".into()
-            }
+        let source = self.token.source;
+        match (status, &self.token.header) {
+            (StatusCode::UNAUTHORIZED, None) => format!("{text}. {}", source.missing_hint()),
+            (StatusCode::UNAUTHORIZED, Some(_)) => source.unknown_text().to_owned(),
             _ => text,
         }
     }

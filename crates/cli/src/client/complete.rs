@@ -120,7 +120,7 @@ pub(crate) fn worker() -> ArgValueCompleter {
 pub(crate) fn context() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let contexts = Contexts::read(Environment::read().contexts.as_deref()).unwrap_or_default();
-        let names = contexts.contexts.into_keys();
+        let names = contexts.by_name.into_keys();
         names
             .filter(|name| {
                 current

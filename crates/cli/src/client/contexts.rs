@@ -1,18 +1,25 @@
 //! The servers that a user has given names to, in a file of the user.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::client::address::ServerAddress;
 use crate::output::exit::{CommandResult, Exit, Failure};
 use crate::output::file;
 use crate::output::printable::printable;
 
 /// Limit of the size of the file, in bytes: a thousand servers.
 const MAX_BYTES: u64 = 256 * 1024;
+/// Wait between two attempts to lock the file.
+const LOCK_INTERVAL: Duration = Duration::from_millis(10);
+/// Limit of these attempts: 5 s in all, and a change takes milliseconds.
+const MAX_LOCK_ATTEMPTS: u32 = 500;
 
 /// The file of contexts.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -21,8 +28,8 @@ pub(crate) struct Contexts {
     /// The context of commands that name no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
-    #[serde(default)]
-    pub(crate) contexts: BTreeMap<String, Context>,
+    #[serde(default, rename = "contexts")]
+    pub(crate) by_name: BTreeMap<String, Context>,
 }
 
 /// A server with the files that a client of it needs. The token itself is never in it.
@@ -56,37 +63,60 @@ impl Contexts {
             Ok(_) => {}
         }
         let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-        serde_json::from_str(&text).map_err(|error| wrong(&error))
+        // A list would be read as the fields in their order.
+        if !text.trim_start().starts_with('{') {
+            return Err(wrong(&"expected an object with contexts"));
+        }
+        let contexts: Self = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+        for (name, context) in &contexts.by_name {
+            ServerAddress::parse(&context.server)
+                .map_err(|reason| wrong(&format!("the context '{}': {reason}", printable(name))))?;
+        }
+        Ok(contexts)
     }
 
-    /// Writes the file, and makes its folder if needed.
-    pub(crate) fn write(&self, path: Option<&Path>) -> CommandResult {
+    /// Reads the file, and writes it with a change. Other processes wait meanwhile.
+    pub(crate) fn change<T>(
+        path: Option<&Path>,
+        change: impl FnOnce(&mut Self) -> CommandResult<T>,
+    ) -> CommandResult<T> {
         let Some(path) = path else {
             return Err(Failure::usage(
                 "neither XDG_CONFIG_HOME nor HOME is set, so there is no folder for the file of contexts",
             ));
         };
-        let text = serde_json::to_string_pretty(self).expect("a map of texts is JSON") + "\n";
-        let folder = path.parent().expect("the file has a folder");
-        fs::create_dir_all(folder)
-            .and_then(|()| file::write(path, &text))
-            .map_err(|error| {
-                Failure::new(
-                    Exit::Failed,
-                    format!("{} cannot be written: {error}", path.display()),
-                )
-            })?;
-        Ok(Exit::Done)
+        let failed = |error| {
+            let path = path.display();
+            Failure::new(Exit::Failed, format!("{path} cannot be written: {error}"))
+        };
+        // The lock ends when this is dropped.
+        let _lock = lock(path).map_err(failed)?;
+        let mut contexts = Self::read(Some(path))?;
+        let changed = change(&mut contexts)?;
+        let text = serde_json::to_string_pretty(&contexts).expect("a map of texts is JSON") + "\n";
+        if text.len() as u64 > MAX_BYTES {
+            return Err(Failure::usage(
+                "the file of contexts would have more than 256 KiB; remove some with tidegate context rm NAME",
+            ));
+        }
+        file::write(path, &text).map_err(failed)?;
+        Ok(changed)
     }
 
     /// The context of this name.
     pub(crate) fn get(&self, name: &str) -> CommandResult<&Context> {
-        self.contexts.get(name).ok_or_else(|| self.unknown(name))
+        self.by_name.get(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// Removes the context of this name.
+    pub(crate) fn remove(&mut self, name: &str) -> CommandResult<Context> {
+        let removed = self.by_name.remove(name);
+        removed.ok_or_else(|| self.unknown(name))
     }
 
     /// The failure that there is no context of this name.
-    pub(crate) fn unknown(&self, name: &str) -> Failure {
-        let known: Vec<String> = self.contexts.keys().map(|name| printable(name)).collect();
+    fn unknown(&self, name: &str) -> Failure {
+        let known: Vec<String> = self.by_name.keys().map(|name| printable(name)).collect();
         let name = printable(name);
         Failure::usage(if known.is_empty() {
             format!("no context '{name}': add it with tidegate context set {name} --server URL")
@@ -94,4 +124,27 @@ impl Contexts {
             format!("no context '{name}'. Contexts: {}", known.join(", "))
         })
     }
+}
+
+/// Locks the file of contexts with a file beside it, and makes their folder if needed.
+fn lock(path: &Path) -> io::Result<File> {
+    fs::create_dir_all(path.parent().expect("the file has a folder"))?;
+    // The file itself is replaced at each change, so a lock of it would be of the old one.
+    let beside = path.with_extension("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&beside)?;
+    for _ in 0..MAX_LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_INTERVAL),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    let beside = beside.display();
+    Err(io::Error::other(format!(
+        "another process has locked {beside}; end it and repeat the command"
+    )))
 }

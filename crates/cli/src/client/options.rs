@@ -1,12 +1,13 @@
 //! Options that most commands share: the server, and the format of the output.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, ValueHint};
 use http::HeaderValue;
 
 use crate::client::address::ServerAddress;
-use crate::client::api_client::ApiClient;
+use crate::client::api_client::{ApiClient, Token, TokenSource};
 use crate::client::complete;
 use crate::client::contexts::{Context, Contexts};
 use crate::environment::{DEFAULT_SERVER, Environment};
@@ -22,11 +23,12 @@ pub struct Options {
     /// A server of `tidegate context`, instead of its URL
     #[arg(long, global = true, help_heading = "Server", value_name = "NAME", conflicts_with = "server", add = complete::context())]
     context: Option<String>,
-    /// File with the token; TIDEGATE_TOKEN is the token itself
+    /// File with the token [default: that of the context; without a context, TIDEGATE_TOKEN is the
+    /// token itself]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
     /// File with certificate authorities to trust besides those of the system [default:
-    /// TIDEGATE_CACERT]
+    /// that of the context; without a context, TIDEGATE_CACERT]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
     /// table, wide (all columns), json, yaml or name (only ids or names) [default: table]
@@ -65,54 +67,53 @@ impl Options {
 
     /// The server and the screen that these options and the environment describe.
     pub(crate) fn open(&self) -> CommandResult<(ApiClient, Screen)> {
-        let settings = Environment::read();
-        let named = self.server.as_ref().or(settings.server.as_ref());
-        let context = self.named_context(named, settings.contexts.as_deref())?;
-        let of_context = context.as_ref();
-        let token_file = of_context.and_then(|context| context.token_file.as_ref());
-        let token = match self.token_file.as_ref().or(token_file) {
-            Some(file) => {
-                let text = std::fs::read_to_string(file);
-                Some(text.map_err(|error| {
-                    Failure::usage(format!("{} cannot be read: {error}", file.display()))
-                })?)
-            }
-            None => settings.token,
+        let environment = Environment::read();
+        let named = self.server.clone().or(environment.server);
+        let context = self.named_context(named.as_deref(), environment.contexts.as_deref())?;
+        // A token and certificates of the environment are not meant for the server of a context.
+        let (source, token) = match context {
+            Some(_) => (TokenSource::Context, None),
+            None => (TokenSource::Environment, environment.token),
         };
-        let token = token.as_deref().map(header).transpose()?;
-        let server = of_context.map(|context| &context.server).or(named);
-        let target = ServerAddress::parse(server.map_or(DEFAULT_SERVER, String::as_str))
-            .map_err(Failure::usage)?;
-        let authorities = (self.cacert.as_ref())
-            .or_else(|| of_context.and_then(|context| context.cacert.as_ref()))
-            .or(settings.authorities.as_ref());
+        let context = context.unwrap_or_else(|| Context {
+            server: named.unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
+            token_file: None,
+            cacert: environment.authorities,
+        });
+        let token = match self.token_file.as_ref().or(context.token_file.as_ref()) {
+            Some(file) => Some(fs::read_to_string(file).map_err(|error| {
+                Failure::usage(format!("{} cannot be read: {error}", file.display()))
+            })?),
+            None => token,
+        };
+        let token = Token {
+            header: token.as_deref().map(header).transpose()?,
+            source,
+        };
+        let target = ServerAddress::parse(&context.server).map_err(Failure::usage)?;
+        let authorities = self.cacert.as_ref().or(context.cacert.as_ref());
         let remote = ApiClient::new(target, token, authorities.map(PathBuf::as_path))?;
-        Ok((remote, Screen::new(self.output, settings.locale)))
+        Ok((remote, Screen::new(self.output, environment.locale)))
     }
-}
 
-impl Options {
     /// The context of --context; without it, the current one if no option or variable names a server.
     fn named_context(
         &self,
-        server: Option<&String>,
+        server: Option<&str>,
         path: Option<&Path>,
     ) -> CommandResult<Option<Context>> {
-        let mut contexts = match (&self.context, server) {
-            (None, Some(_)) => return Ok(None),
-            _ => Contexts::read(path)?,
-        };
-        match self.context.as_ref().or(contexts.current.as_ref()).cloned() {
-            None => Ok(None),
-            Some(name) => match contexts.contexts.remove(&name) {
-                Some(context) => Ok(Some(context)),
-                None => Err(contexts.unknown(&name)),
-            },
+        if self.context.is_none() && server.is_some() {
+            return Ok(None);
         }
+        let mut contexts = Contexts::read(path)?;
+        let Some(name) = self.context.clone().or_else(|| contexts.current.take()) else {
+            return Ok(None);
+        };
+        contexts.remove(&name).map(Some)
     }
 
     /// The server, the token file and the certificates that these options name, for later commands.
-    pub(crate) fn context(&self) -> CommandResult<Context> {
+    pub(crate) fn to_context(&self) -> CommandResult<Context> {
         let server = self.server.clone().ok_or_else(|| {
             Failure::usage(
                 "a context needs --server URL, such as --server https://tidegate.example",

@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::client::complete;
 use crate::client::contexts::{Context, Contexts};
 use crate::client::options::Options;
-use crate::environment::Environment;
+use crate::environment::{DEFAULT_SERVER, Environment};
 use crate::output::exit::{CommandResult, Exit};
 use crate::output::table::{Cell, Table};
 use crate::output::{ListItem, Screen, print};
@@ -62,14 +62,13 @@ struct ContextRow {
 impl ContextCommand {
     /// Runs the command. It calls no server.
     pub(crate) fn run(self, options: &Options) -> CommandResult {
-        let path = Environment::read().contexts;
-        let path = path.as_deref();
-        let contexts = Contexts::read(path)?;
+        let environment = Environment::read();
+        let path = environment.contexts.as_deref();
         match self.verb {
-            ContextVerb::List => list(contexts, &options.screen()),
-            ContextVerb::Set(context) => set(context.name, options, contexts, path),
-            ContextVerb::Use(context) => select(context.name, contexts, path),
-            ContextVerb::Rm(context) => remove(&context.name, contexts, path),
+            ContextVerb::List => list(Contexts::read(path)?, &options.screen()),
+            ContextVerb::Set(context) => set(context.name, options, path),
+            ContextVerb::Use(context) => select(context.name, &environment),
+            ContextVerb::Rm(context) => remove(&context.name, &environment),
         }
     }
 }
@@ -90,8 +89,8 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 fn list(contexts: Contexts, screen: &Screen) -> CommandResult {
-    let Contexts { current, contexts } = contexts;
-    let rows = contexts.into_iter().map(|(name, context)| {
+    let Contexts { current, by_name } = contexts;
+    let rows = by_name.into_iter().map(|(name, context)| {
         let current = current.as_ref() == Some(&name);
         to_raw_value(&ContextRow {
             name,
@@ -106,20 +105,15 @@ fn list(contexts: Contexts, screen: &Screen) -> CommandResult {
     })
 }
 
-fn set(
-    name: String,
-    options: &Options,
-    mut contexts: Contexts,
-    path: Option<&Path>,
-) -> CommandResult {
-    let context = options.context()?;
+fn set(name: String, options: &Options, path: Option<&Path>) -> CommandResult {
+    let context = options.to_context()?;
     let server = context.server.clone();
-    contexts.contexts.insert(name.clone(), context);
-    let is_first = contexts.current.is_none();
-    if is_first {
-        contexts.current = Some(name.clone());
-    }
-    contexts.write(path)?;
+    let is_first = Contexts::change(path, |contexts| {
+        contexts.by_name.insert(name.clone(), context);
+        let is_first = contexts.current.is_none();
+        contexts.current.get_or_insert_with(|| name.clone());
+        Ok(is_first)
+    })?;
     let current = if is_first {
         ", the current context"
     } else {
@@ -129,22 +123,38 @@ fn set(
     Ok(Exit::Done)
 }
 
-fn select(name: String, mut contexts: Contexts, path: Option<&Path>) -> CommandResult {
-    let server = contexts.get(&name)?.server.clone();
-    contexts.current = Some(name);
-    contexts.write(path)?;
-    print(&format!("commands call {server}\n"))?;
+fn select(name: String, environment: &Environment) -> CommandResult {
+    let server = Contexts::change(environment.contexts.as_deref(), |contexts| {
+        let server = contexts.get(&name)?.server.clone();
+        contexts.current = Some(name);
+        Ok(server)
+    })?;
+    print(&called(&server, environment))?;
     Ok(Exit::Done)
 }
 
-fn remove(name: &str, mut contexts: Contexts, path: Option<&Path>) -> CommandResult {
-    if contexts.contexts.remove(name).is_none() {
-        return Err(contexts.unknown(name));
-    }
-    contexts.current = contexts.current.filter(|current| current != name);
-    contexts.write(path)?;
-    print(&format!("removed {name}\n"))?;
+fn remove(name: &str, environment: &Environment) -> CommandResult {
+    let was_current = Contexts::change(environment.contexts.as_deref(), |contexts| {
+        contexts.remove(name)?;
+        let removed = contexts.current.take_if(|current| current == name);
+        Ok(removed.is_some())
+    })?;
+    let called = if was_current {
+        called(DEFAULT_SERVER, environment)
+    } else {
+        String::new()
+    };
+    print(&format!("removed {name}\n{called}"))?;
     Ok(Exit::Done)
+}
+
+/// The server that commands call from now on, as a line. `server` is that without a variable.
+fn called(server: &str, environment: &Environment) -> String {
+    if environment.server.is_some() {
+        "TIDEGATE_SERVER is set, and commands call its server instead\n".to_owned()
+    } else {
+        format!("commands call {server}\n")
+    }
 }
 
 impl ListItem for ContextRow {

@@ -289,6 +289,7 @@ mod tests {
 
     use super::*;
     use crate::client::address::ServerAddress;
+    use crate::client::api_client::Token;
     use crate::environment::{Colour, Glyphs, Locale};
 
     const NEW: &str = r#"{"id":"x","name":"n","status":"running","created_at":"2026-11-21T12:00:00Z","job_counts":{}}"#;
@@ -335,7 +336,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = ServerAddress::parse(&listener.local_addr().unwrap().to_string()).unwrap();
         std::thread::spawn(move || serve(&listener, answer));
-        let remote = ApiClient::new(target, None, None).unwrap();
+        let remote = ApiClient::new(target, Token::default(), None).unwrap();
         let screen = Screen::new(
             None,
             Locale {
