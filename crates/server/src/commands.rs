@@ -312,7 +312,7 @@ fn show_settings(arguments: &SettingsArgs) -> CommandResult {
         return print(&text).map(|()| Exit::Done);
     }
     print(&if arguments.set {
-        settings::set()
+        settings::given()
     } else {
         settings::effective()
     })?;

@@ -41,7 +41,7 @@ pub use program::Program;
 pub use redis::{HealthCheck, Redis, RedisServer, SettingsOrigin};
 pub use table::describe::describe;
 pub use table::problem::{Problem, SettingsError};
-pub use table::show::{effective, markdown, set};
+pub use table::show::{effective, given, markdown};
 pub(crate) use table::value::go_boolean;
 pub use traces::{CollectorSettings, TraceProtocol, TraceSettings};
 pub use workflows::{TokensFile, WorkflowSettings};

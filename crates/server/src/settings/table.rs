@@ -198,7 +198,7 @@ sections! {
     "Command line" {
         /// Address of the server for commands such as `tidegate workflow list`. The option `--server` takes precedence.
         TIDEGATE_SERVER: Url, DEFAULT_SERVER;
-        /// Token for these commands. The option `--token-file` takes precedence.
+        /// Token for these commands. The option `--token-file` takes precedence, and a context of `tidegate context` has its own.
         TIDEGATE_TOKEN: Secret, "";
         /// File with certificate authorities that these commands trust in addition to the system's, PEM. The option `--cacert` takes precedence.
         TIDEGATE_CACERT: Path, "";

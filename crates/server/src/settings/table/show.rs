@@ -21,7 +21,7 @@ with `REDIS_PERSECOND`, and `RUNTIME_ROOT=/srv/runtime_data/current`, which must
 is set. Number and timeout of connections to Redis stay as below.
 
 `tidegate settings` prints each setting with its value, or, after a `#`, its default; `tidegate settings --set` only those that
-are set, and `tidegate settings --describe NAME` explains one. It lists all mistakes, and then ends with code 64. An unknown name that begins with `TIDEGATE_` is a mistake; another misspelt name, such as `REDIS_ULR`, is a warning.
+are set, and `tidegate settings --describe NAME` explains one. `tidegate settings` lists all mistakes, and then ends with code 64. An unknown name that begins with `TIDEGATE_` is a mistake; another misspelt name, such as `REDIS_ULR`, is a warning.
 
 A time span is `150ms`, `10s` or `1h30m`, a retention also `7d`. A list is `a,b`, a map `name:value,other:value`. A number,
 boolean or time span that is set but empty is a mistake.
@@ -92,7 +92,7 @@ fn lines(given: &HashMap<String, String>) -> String {
 /// Returns the variables that are set with their values, under headings that say by what they are
 /// set. Secrets are masked.
 #[must_use]
-pub fn set() -> String {
+pub fn given() -> String {
     set_lines(&process_environment(), &environment())
 }
 
@@ -143,7 +143,7 @@ pub(super) fn kind(kind: VariableKind) -> String {
     word.to_owned()
 }
 
-pub(super) fn support(support: Support) -> &'static str {
+fn support(support: Support) -> &'static str {
     match support {
         Support::Full => "yes",
         Support::Refused { .. } => "no",
