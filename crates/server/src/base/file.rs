@@ -18,8 +18,16 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     check_regular(&fs::metadata(path)?)?;
     let file = open_nonblocking(path)?;
     check_regular(&file.metadata()?)?;
+    read_bounded(file, max_bytes)
+}
+
+/// Reads at most `max_bytes` bytes up to the end.
+///
+/// # Errors
+/// The source cannot be read, or has more.
+pub(crate) fn read_bounded(source: impl io::Read, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    source.take(max_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
         return Err(io::Error::new(
             io::ErrorKind::FileTooLarge,

@@ -6,8 +6,8 @@ mod report;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read as _};
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,8 @@ use tidegate_cli::{Definition, field_names, file_name};
 use tidegate_ratelimit::{Configuration, SameDomain, Source};
 
 use super::Check;
+use crate::base::file;
+use crate::rls::reload::MAX_FILE_BYTES;
 use folder::Folder;
 pub(crate) use report::Report;
 use report::{CheckedFiles, Mistake};
@@ -161,23 +163,26 @@ fn has_limits(path: &Path) -> bool {
 /// Reads a file or standard input.
 ///
 /// # Errors
-/// The file cannot be read, or has no end that is certain to come.
+/// The file cannot be read, is too large, or has no end that is certain to come.
 fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    if path != Path::new("-") {
-        refuse_endless(path)?;
-        return fs::read(path);
+    // A file that a shell has opened, as for `<(..)`, has a writer.
+    let is_open = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
+    if path == Path::new("-") {
+        return file::read_bounded(io::stdin().lock(), MAX_FILE_BYTES);
     }
-    let mut text = Vec::new();
-    io::stdin().lock().read_to_end(&mut text).map(|_| text)
+    if is_open.iter().any(|folder| path.starts_with(folder)) {
+        return file::read_bounded(File::open(path)?, MAX_FILE_BYTES);
+    }
+    refuse_endless(path)?;
+    file::read(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
+        // Such as /proc/kmsg, whose reader waits for more.
+        io::ErrorKind::WouldBlock => io::Error::other("this file has no end"),
+        _ => error,
+    })
 }
 
 /// Refuses a named pipe, whose reader waits for a writer, and a device.
 fn refuse_endless(path: &Path) -> io::Result<()> {
-    // A file that a shell has opened, as for `<(..)`, has a writer.
-    let is_open = ["/dev/fd", "/dev/stdin", "/proc/self/fd"];
-    if is_open.iter().any(|folder| path.starts_with(folder)) {
-        return Ok(());
-    }
     let file_type = fs::metadata(path)?.file_type();
     let kind = if file_type.is_fifo() {
         "a named pipe"

@@ -28,7 +28,7 @@ use crate::supervise::{Supervisor, failpoint};
 use crate::telemetry::logging::LIFECYCLE;
 use crate::telemetry::metrics::Metrics;
 use files::{FileSet, ReadFailure};
-pub(crate) use files::{FolderEntry, entries, read_regular};
+pub(crate) use files::{FolderEntry, MAX_FILE_BYTES, entries, read_regular};
 pub(crate) use load_status::LoadStatus;
 use watch::FolderWatch;
 

@@ -17,7 +17,7 @@ use walk::FolderWalk;
 pub(crate) use walk::{FolderEntry, entries};
 
 /// Maximum of bytes of a file: more than hundreds of thousands of limits take.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The files at one moment.
 #[derive(Debug, Default)]
