@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::watch::WatchOption;
-use super::workflow::list::FailureFilter;
+use super::workflow::failure_filter::FailureFilter;
 use super::workflow::targets::{BulkAction, Confirmation, Targets};
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
@@ -32,12 +32,13 @@ enum FailureVerb {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("yes", |option| option.help("Do not ask whether to go on; needed without a terminal")),
+    mut_arg("dry_run", |option| option.help("Only say how many workflows there are"))
+)]
 struct FailureRetryArgs {
-    /// Kind of error, as in the list
-    kind: String,
-    /// Only if a job of this handler failed with it
-    #[arg(long)]
-    handler: Option<String>,
+    #[command(flatten)]
+    failure: FailureFilter,
     #[command(flatten)]
     confirmation: Confirmation,
 }
@@ -91,10 +92,7 @@ struct FailureGroup {
     handler: String,
     kind: Option<String>,
     message: Option<String>,
-    /// Older servers send only the number of workflows.
-    #[serde(default)]
-    jobs: Option<u64>,
-    count: u64,
+    jobs: u64,
     first_at: Moment,
     last_at: Moment,
     sample: FailureSample,
@@ -119,8 +117,7 @@ impl FailureCommand {
 
 impl FailureRetryArgs {
     async fn run(self, remote: &ApiClient, screen: &Screen) -> CommandResult {
-        let Self { kind, handler, .. } = self;
-        Targets::failed(FailureFilter { kind, handler }, self.confirmation)
+        Targets::failed(self.failure, self.confirmation)
             .run_action(BulkAction::Retry, remote, screen)
             .await
     }
@@ -172,7 +169,7 @@ impl ListItem for FailureGroup {
             table.add_row(vec![
                 Cell::of_state(group.kind.as_deref().unwrap_or("unknown"), "failed"),
                 Cell::short(&group.handler),
-                group.jobs.unwrap_or(group.count).to_string().into(),
+                group.jobs.to_string().into(),
                 screen.moment(group.first_at, now).into(),
                 screen.moment(group.last_at, now).into(),
                 Cell::from(latest),

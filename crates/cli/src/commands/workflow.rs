@@ -1,6 +1,7 @@
 //! `tidegate workflow`: creation, control and display of workflows.
 
 pub(crate) mod bulk;
+pub(crate) mod failure_filter;
 pub(crate) mod follow;
 pub(crate) mod list;
 mod logs;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::watch::WatchOption;
+use super::failure_filter::FailureFilter;
 use crate::client::address::Query;
 use crate::client::api_client::ApiClient;
 use crate::client::complete;
@@ -26,10 +27,10 @@ const COUNT_PATH: &str = "/v1/workflows:count";
 #[derive(Debug, Default, Args)]
 pub(crate) struct WorkflowFilter {
     /// Only those of this name
-    #[arg(long, add = complete::workflow_name())]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), add = complete::workflow_name())]
     name: Option<String>,
     /// Only those with this tag
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     tag: Option<String>,
     /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now
     /// such as 1h
@@ -39,15 +40,7 @@ pub(crate) struct WorkflowFilter {
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     #[arg(skip)]
-    failure: Option<FailureFilter>,
-}
-
-/// Filter of failed workflows by a failed job.
-#[derive(Debug)]
-pub(crate) struct FailureFilter {
-    /// Kind of error.
-    pub(crate) kind: String,
-    pub(crate) handler: Option<String>,
+    pub(super) failure: Option<FailureFilter>,
 }
 
 /// Filter of workflows by status.

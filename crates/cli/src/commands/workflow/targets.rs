@@ -7,7 +7,8 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::bulk::{BulkOutcome, act_on_oldest};
-use super::list::{FailureFilter, StatusFilter, WorkflowFilter};
+use super::failure_filter::FailureFilter;
+use super::list::{StatusFilter, WorkflowFilter};
 use super::{act, for_each};
 use crate::client::api_client::{ApiClient, ApiRequest};
 use crate::client::complete;
@@ -217,6 +218,13 @@ impl Targets {
             ));
         }
         let matched = counted.number(&statuses);
+        let is_whole = counted.unread == 0 && counted.incomplete.is_none();
+        if let Some(failure) = &self.chosen.failure
+            && matched == 0
+            && is_whole
+        {
+            return Err(failure.not_found(remote).await?);
+        }
         let outcome = BulkOutcome::counted(matched, counted.incomplete);
         if self.confirmation.dry_run {
             return outcome.report(action, screen);
@@ -239,7 +247,7 @@ fn confirm(action: BulkAction, matched: u64) -> CommandResult<bool> {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
         let text = format!(
-            "the filter finds {all}, and there is no terminal for the question; add --yes to {} {them}",
+            "{all} found, and there is no terminal for the question; add --yes to {} {them}",
             action.name()
         );
         return Err(Failure::usage(text));

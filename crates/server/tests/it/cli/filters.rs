@@ -193,9 +193,7 @@ fn a_person_is_asked_before_many_workflows_change() {
         };
         let refused =
             tidegate(&flows, &[&["workflow", verb, "--tag", "x"], more].concat()).expect(USAGE);
-        refused.says(
-            "the filter finds 2 workflows, and there is no terminal for the question; add --yes to",
-        );
+        refused.says("2 workflows found, and there is no terminal for the question; add --yes to");
         assert_eq!(count(&flows, "cancelled"), 2, "{verb}");
     }
     let (code, text) = typed(
@@ -225,11 +223,17 @@ fn all_failures_of_an_error_are_retried() {
         )
     };
     retry(&[]).expect(USAGE).says(
-        "the filter finds 2 workflows, and there is no terminal for the question; add --yes to retry them",
+        "2 workflows found, and there is no terminal for the question; add --yes to retry them",
     );
     assert_eq!(retry(&["--dry-run"]).expect(DONE).json()["matched"], 2);
-    let other = retry(&["--handler", "other", "--yes"]).expect(DONE).json();
-    assert_eq!((&other["matched"], count(&flows, "failed")), (&0.into(), 3));
+    retry(&["--handler", "other", "--yes"])
+        .expect(NOT_FOUND)
+        .says("no failure of kind 'CardDeclined' of the handler 'other'. Kinds: CardDeclined, Timeout");
+    // An empty word in a query finds all.
+    retry(&["--handler", "", "--yes"]).expect(USAGE);
+    tidegate(&flows, &["failure", "retry", "", "--yes"]).expect(USAGE);
+    tidegate(&flows, &["workflow", "retry", "--tag", "", "--yes"]).expect(USAGE);
+    assert_eq!(count(&flows, "failed"), 3);
     let done = retry(&["--handler", "Handler", "--yes"])
         .expect(DONE)
         .json();
