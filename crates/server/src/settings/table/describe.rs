@@ -56,7 +56,7 @@ fn default(row: &Variable) -> &'static str {
     }
 }
 
-/// What this version does with a setting.
+/// The support of a setting in this version, in words.
 fn support(row: &Variable) -> String {
     match row.support {
         Support::Full => "full: the setting works".to_owned(),
