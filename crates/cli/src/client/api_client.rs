@@ -25,6 +25,9 @@ const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// Size limit of an answer with all details: the largest workflow in full has some 100 MB.
 const MAX_FULL_ANSWER_BYTES: usize = 256 << 20;
 
+const NO_TOKEN_FILE_TEXT: &str =
+    "The context has no token file: tidegate context set NAME --server URL --token-file FILE";
+
 /// Client of the API of one server.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
@@ -54,21 +57,15 @@ impl TokenSource {
     const fn missing_hint(self) -> &'static str {
         match self {
             Self::Environment => "Give a token with TIDEGATE_TOKEN or --token-file",
-            Self::Context => {
-                "The context has no token file: tidegate context set NAME --server URL --token-file FILE"
-            }
+            Self::Context => NO_TOKEN_FILE_TEXT,
         }
     }
 
-    /// The failure of a token that the server does not know.
-    const fn unknown_text(self) -> &'static str {
+    /// The options and variables that name a token.
+    const fn names(self) -> &'static str {
         match self {
-            Self::Environment => {
-                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another"
-            }
-            Self::Context => {
-                "the server does not know the token that was given; --token-file names another"
-            }
+            Self::Environment => "TIDEGATE_TOKEN or --token-file",
+            Self::Context => "--token-file",
         }
     }
 }
@@ -398,7 +395,10 @@ impl ApiClient {
         let source = self.token.source;
         match (status, &self.token.header) {
             (StatusCode::UNAUTHORIZED, None) => format!("{text}. {}", source.missing_hint()),
-            (StatusCode::UNAUTHORIZED, Some(_)) => source.unknown_text().to_owned(),
+            (StatusCode::UNAUTHORIZED, Some(_)) => format!(
+                "the server does not know the token that was given; {} names another",
+                source.names()
+            ),
             _ => text,
         }
     }

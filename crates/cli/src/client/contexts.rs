@@ -1,11 +1,9 @@
 //! The servers that a user has given names to, in a file of the user.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +14,12 @@ use crate::output::printable::printable;
 
 /// Limit of the size of the file, in bytes: a thousand servers.
 const MAX_BYTES: u64 = 256 * 1024;
-/// Wait between two attempts to lock the file.
-const LOCK_INTERVAL: Duration = Duration::from_millis(10);
-/// Limit of these attempts: 5 s in all, and a change takes milliseconds.
-const MAX_LOCK_ATTEMPTS: u32 = 500;
+
+const NO_FOLDER_TEXT: &str =
+    "neither XDG_CONFIG_HOME nor HOME is set, so there is no folder for the file of contexts";
+
+const TOO_LARGE_TEXT: &str =
+    "the file of contexts would have more than 256 KiB; remove some with tidegate context rm NAME";
 
 /// The file of contexts.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -68,11 +68,16 @@ impl Contexts {
             return Err(wrong(&"expected an object with contexts"));
         }
         let contexts: Self = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-        for (name, context) in &contexts.by_name {
-            ServerAddress::parse(&context.server)
-                .map_err(|reason| wrong(&format!("the context '{}': {reason}", printable(name))))?;
-        }
+        contexts.check_servers().map_err(|error| wrong(&error))?;
         Ok(contexts)
+    }
+
+    fn check_servers(&self) -> Result<(), String> {
+        for (name, context) in &self.by_name {
+            ServerAddress::parse(&context.server)
+                .map_err(|reason| format!("the context '{}': {reason}", printable(name)))?;
+        }
+        Ok(())
     }
 
     /// Reads the file, and writes it with a change. Other processes wait meanwhile.
@@ -81,9 +86,7 @@ impl Contexts {
         change: impl FnOnce(&mut Self) -> CommandResult<T>,
     ) -> CommandResult<T> {
         let Some(path) = path else {
-            return Err(Failure::usage(
-                "neither XDG_CONFIG_HOME nor HOME is set, so there is no folder for the file of contexts",
-            ));
+            return Err(Failure::usage(NO_FOLDER_TEXT));
         };
         let failed = |error| {
             let path = path.display();
@@ -95,9 +98,7 @@ impl Contexts {
         let changed = change(&mut contexts)?;
         let text = serde_json::to_string_pretty(&contexts).expect("a map of texts is JSON") + "\n";
         if text.len() as u64 > MAX_BYTES {
-            return Err(Failure::usage(
-                "the file of contexts would have more than 256 KiB; remove some with tidegate context rm NAME",
-            ));
+            return Err(Failure::usage(TOO_LARGE_TEXT));
         }
         file::write(path, &text).map_err(failed)?;
         Ok(changed)
@@ -126,25 +127,16 @@ impl Contexts {
     }
 }
 
-/// Locks the file of contexts with a file beside it, and makes their folder if needed.
+/// Locks the file of contexts with a file beside it, and makes their folder if needed. Another
+/// process holds the lock for milliseconds.
 fn lock(path: &Path) -> io::Result<File> {
     fs::create_dir_all(path.parent().expect("the file has a folder"))?;
     // The file itself is replaced at each change, so a lock of it would be of the old one.
-    let beside = path.with_extension("lock");
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(&beside)?;
-    for _ in 0..MAX_LOCK_ATTEMPTS {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_INTERVAL),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-    }
-    let beside = beside.display();
-    Err(io::Error::other(format!(
-        "another process has locked {beside}; end it and repeat the command"
-    )))
+        .open(path.with_extension("lock"))?;
+    file.lock()?;
+    Ok(file)
 }

@@ -81,9 +81,7 @@ impl Options {
             cacert: environment.authorities,
         });
         let token = match self.token_file.as_ref().or(context.token_file.as_ref()) {
-            Some(file) => Some(fs::read_to_string(file).map_err(|error| {
-                Failure::usage(format!("{} cannot be read: {error}", file.display()))
-            })?),
+            Some(file) => Some(read_token(file)?),
             None => token,
         };
         let token = Token {
@@ -143,6 +141,11 @@ pub fn without_options(command: Command, names: &[&str]) -> Command {
         .get_arguments()
         .filter(|argument| names.contains(&argument.get_id().as_str()));
     command.args(named.map(|argument| argument.clone().hide(true)))
+}
+
+fn read_token(file: &Path) -> CommandResult<String> {
+    let unread = |error| Failure::usage(format!("{} cannot be read: {error}", file.display()));
+    fs::read_to_string(file).map_err(unread)
 }
 
 fn header(token: &str) -> CommandResult<HeaderValue> {

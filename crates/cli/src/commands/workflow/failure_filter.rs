@@ -23,29 +23,36 @@ pub(crate) struct FailureFilter {
 }
 
 #[derive(Debug, Deserialize)]
-struct Kinds {
-    items: Vec<Kind>,
+struct FailureKinds {
+    items: Vec<FailureKind>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Kind {
+struct FailureKind {
     kind: Option<String>,
 }
 
 impl FailureFilter {
     /// The failure that no workflow fits, with the kinds that `failure list` shows.
     pub(crate) async fn not_found(&self, remote: &ApiClient) -> CommandResult<Failure> {
-        let kinds: Kinds = remote.get_json("/v1/failures?range=24h").await?;
-        let kinds = kinds.items.into_iter().filter_map(|item| item.kind);
-        let kinds: BTreeSet<String> = kinds.map(|kind| printable(&kind)).collect();
+        let kinds = known_kinds(remote).await?;
         let mut text = format!("no failure of kind '{}'", printable(&self.kind));
         if let Some(handler) = &self.handler {
             text += &format!(" of the handler '{}'", printable(handler));
         }
         if !kinds.is_empty() {
-            let kinds: Vec<String> = kinds.into_iter().collect();
             text += &format!(". Kinds: {}", kinds.join(", "));
         }
         Ok(Failure::new(Exit::NotFound, text))
     }
+}
+
+async fn known_kinds(remote: &ApiClient) -> CommandResult<Vec<String>> {
+    let failures: FailureKinds = remote.get_json("/v1/failures?range=24h").await?;
+    let kinds = failures
+        .items
+        .into_iter()
+        .filter_map(|failure| failure.kind);
+    let kinds: BTreeSet<String> = kinds.map(|kind| printable(&kind)).collect();
+    Ok(kinds.into_iter().collect())
 }

@@ -20,6 +20,11 @@ use crate::output::exit::{CommandResult, Exit, Failure, print_warning};
 use crate::output::moment::{Moment, short};
 use crate::output::printable::printable;
 
+const NO_FILTER_TEXT: &str =
+    "which workflows? Give their ids, or a filter: --status, --name, --tag, --since or --until";
+
+const NO_IDS_TEXT: &str = "-o name: an action by filter prints numbers and no ids; `tidegate workflow list -o name` lists ids by filter";
+
 /// Workflows by reference or by filter.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("filter").args(["status", "name", "tag", "since", "until", "yes", "dry_run"]).multiple(true))]
@@ -187,14 +192,10 @@ impl Targets {
     /// does not have.
     fn check(&self, screen: &Screen) -> CommandResult<()> {
         if self.statuses.is_empty() && self.chosen.is_empty() {
-            return Err(Failure::usage(
-                "which workflows? Give their ids, or a filter: --status, --name, --tag, --since or --until",
-            ));
+            return Err(Failure::usage(NO_FILTER_TEXT));
         }
         if screen.is_name() {
-            return Err(Failure::usage(
-                "-o name: an action by filter prints numbers and no ids; `tidegate workflow list -o name` lists ids by filter",
-            ));
+            return Err(Failure::usage(NO_IDS_TEXT));
         }
         Ok(())
     }
