@@ -93,7 +93,8 @@ test("retry all failures of one error", async () => {
   const { page, attention, click, enter, end } = await start();
   await click(attention.getByRole("link", { name: "All failures" }));
   const row = page.locator('[aria-label="Failures"] tbody tr', { hasText: "CardDeclined" });
-  await enter(row.getByRole("button", { name: "Retry 3" }));
+  await enter(row.getByRole("button", { name: "Retry all" }));
+  await enter(page.getByRole("button", { name: "Retry 3 workflows" }));
   await page.getByText("Retried the failed jobs of 3 workflows.").waitFor();
   await row.waitFor({ state: "detached" });
   const { by_status } = await server.get("v1/workflows:count");

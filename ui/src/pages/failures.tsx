@@ -1,5 +1,5 @@
 // The inbox of failures: failed jobs of the newest failed workflows, which the server groups by error and handler.
-import { mayAct, type Call } from "../api";
+import { get, mayAct, withQuery } from "../api";
 import { TopBar } from "../frame/top";
 import { Empty } from "../parts/empty";
 import { FindField, useFind } from "../parts/find";
@@ -7,7 +7,7 @@ import { VerbButton, Menu, type Verb } from "../parts/menu";
 import { Problem } from "../parts/toasts";
 import { Spark } from "../parts/spark";
 import { Table } from "../parts/table";
-import { cut, Name, plain } from "../parts/text";
+import { cut, many, Name, plain } from "../parts/text";
 import { Ago } from "../parts/time";
 import { retryNow, usePoll, type Polled } from "../poll";
 import { href } from "../router";
@@ -26,6 +26,7 @@ export interface FailureGroup {
 }
 
 interface FailureList {
+  readonly until: string;
   readonly items: readonly FailureGroup[];
   readonly workflows: number;
   readonly more: boolean;
@@ -52,7 +53,7 @@ export function Failures() {
           { head: "First", kind: "number", cell: (group) => <span class="dim"><Ago at={group.first_at} /></span> },
           { head: "Last", kind: "number", cell: (group) => <span class="dim"><Ago at={group.last_at} /></span> },
           { head: "Newest", cell: (group) => <a href={newestHref(group)}><Name text={`${group.sample.name} / ${group.sample.job}`} max={50} /></a> },
-          { head: "", cell: (group) => <Buttons group={group} /> },
+          { head: "", cell: (group) => <Buttons group={group} until={data?.until ?? ""} /> },
         ]} />
       </section>
     </>
@@ -63,31 +64,50 @@ export const groupKey = ({ handler, kind }: FailureGroup): string => JSON.string
 
 export const newestHref = ({ sample }: FailureGroup): string => href(["workflows", sample.workflow], { job: sample.job });
 
-/** An action on all workflows with a job of the group. */
-const bulk = ({ handler, kind }: FailureGroup, action: string): Call => ({ method: "POST", path: "v1/workflows:bulk", body: { action, filter: { status: "failed", error: kind, handler } } });
+/** The filter of all workflows with a job of the group, of any age; those that were created since the drawing are left alone. */
+const filterOf = ({ handler, kind }: FailureGroup, until: string) => ({ status: "failed", error: kind, handler, created_before: until });
+
+interface Counted {
+  readonly total: number;
+  readonly next_cursor?: string | null;
+}
+
+/** The question, with the number of workflows that the server has now: the rows are of 24 h. */
+async function question(word: string, filter: ReturnType<typeof filterOf>): Promise<string> {
+  let total = 0;
+  for (let cursor: string | null | undefined; cursor !== null; ) {
+    const got: Counted = await get(withQuery("v1/workflows:count", { ...filter, cursor }));
+    total += got.total;
+    cursor = got.next_cursor ?? null;
+  }
+  if (total === 0) throw "No workflow has this error now.";
+  return `${word} ${many(total, "workflow")}`;
+}
+
+function verb(group: FailureGroup, until: string, action: string, word: string, rest: Pick<Verb, "label" | "icon" | "toast" | "confirm" | "danger">): Verb {
+  const filter = filterOf(group, until);
+  const body = { action, filter, ...(action === "retry" ? { as_of: until } : {}) };
+  return { ...rest, call: { method: "POST", path: "v1/workflows:bulk", body }, title: () => question(word, filter), done: retryNow };
+}
 
 /** Null where it may not be retried, or its error is lost. */
-export const retryVerb = (group: FailureGroup): Verb | null => (mayAct() && group.kind !== null ? {
-  label: `Retry ${group.jobs.toLocaleString("en")}`,
+export const retryVerb = (group: FailureGroup, until: string): Verb | null => (mayAct() && group.kind !== null ? verb(group, until, "retry", "Retry", {
+  label: "Retry all",
   icon: "retry",
-  call: bulk(group, "retry"),
   toast: (count) => `Retried the failed jobs of ${many(count, "workflow")}.`,
-  done: retryNow,
-} : null);
+  confirm: "Their failed jobs run again, those of before the last 24 h, too.",
+  danger: false,
+}) : null);
 
-function Buttons({ group }: { group: FailureGroup }) {
-  const retry = retryVerb(group);
+function Buttons({ group, until }: { group: FailureGroup; until: string }) {
+  const retry = retryVerb(group, until);
   if (!retry) return null;
-  const remove: Verb = {
-    label: `Remove ${many(group.workflows, "workflow")}`,
+  const remove = verb(group, until, "delete", "Remove", {
+    label: "Remove all with this error",
     icon: "trash",
-    call: bulk(group, "delete"),
     toast: (count) => `Removed ${many(count, "workflow")}.`,
     confirm: "Their jobs, outputs and logs are deleted. This cannot be undone.",
     danger: true,
-    done: retryNow,
-  };
+  });
   return <span class="row-buttons above"><VerbButton verb={retry} small /><Menu small label={`Actions on ${cut(plain(group.kind ?? ""), 60)}`} verbs={[retry, remove]} /></span>;
 }
-
-const many = (count: number, noun: string): string => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;

@@ -17,7 +17,7 @@ export interface Verb {
   readonly undo?: Call;
   /** The loss: then it is confirmed first, with `title` as the question. */
   readonly confirm?: ComponentChildren;
-  readonly title?: string;
+  readonly title?: string | (() => Promise<string>);
   /** In the place of the call, for what must be filled in first. */
   readonly open?: () => void;
   readonly danger?: boolean;
@@ -62,8 +62,10 @@ async function make(calls: readonly Call[]): Promise<number> {
 
 export async function perform(verb: Verb): Promise<void> {
   if (verb.open) return verb.open();
-  if (verb.confirm && !(await confirm(verb.title ?? `${verb.label}?`, verb.confirm, (verb.title ?? verb.label).replace(/\?$/, ""), verb.danger))) return;
   try {
+    const { title = verb.label } = verb;
+    const words = typeof title === "string" ? title : await title();
+    if (verb.confirm && !(await confirm(`${words}?`, verb.confirm, words, verb.danger))) return;
     const count = await make(callsOf(verb));
     const { undo, toast } = verb;
     showToast(typeof toast === "string" ? toast : toast(count), "good", undo && (() => void request<unknown>(undo).then(() => verb.done?.(), showError)));

@@ -25,6 +25,9 @@ export function Name({ text, max = 80, mono = false }: { text: string; max?: num
   );
 }
 
+/** `1,204 workflows`. */
+export const many = (count: number, noun: string): string => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
 /** A text of any length: its beginning, and all of it piece by piece when asked. */
 export function Text({ text, lines = 12, label = "text" }: { text: string; lines?: number; label?: string }) {
   const [shown, show] = useState(0);

@@ -63,8 +63,8 @@ function configuration(): AttentionItem[] {
   return [{ key: "configuration", icon: "limits", kind: "bad", title: <b>Configuration refused</b>, reason: <><Ago at={refused.at} />{mistake ? <>: <Name text={mistake.text} max={100} /></> : null}</>, action: <Open to={href(["limits"])} of="the configuration" /> }];
 }
 
-const failures = (of: readonly FailureGroup[] = []): AttentionItem[] => of.map((group) => {
-  const retry = retryVerb(group);
+const failures = (of: readonly FailureGroup[], until: string): AttentionItem[] => of.map((group) => {
+  const retry = retryVerb(group, until);
   return {
     key: `failed ${groupKey(group)}`,
     icon: "warning",
@@ -141,7 +141,7 @@ export function Attention({ known }: { known: readonly KnownLimit[] }) {
   const overrides = usePoll<{ readonly items: readonly Override[] }>("v1/limits/overrides", 2000).data?.items;
   const queues = usePoll<Page<QueueNow>>("v1/queues?limit=100", 5000).data?.items;
   const workers = usePoll<Page<WorkerNow>>("v1/workers?limit=100", 5000).data?.items;
-  const items = [...server(), ...configuration(), ...failures(failed.data?.items), ...limits(known), ...paused(overrides, queues), ...late(queues), ...lostWorkers(workers)];
+  const items = [...server(), ...configuration(), ...(failed.data ? failures(failed.data.items, failed.data.until) : []), ...limits(known), ...paused(overrides, queues), ...late(queues), ...lostWorkers(workers)];
   const shown = all ? items : items.slice(0, MAX_SHOWN);
   useEffect(() => {
     attentionRows.value = Math.min(items.length, MAX_SHOWN);

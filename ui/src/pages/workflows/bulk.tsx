@@ -6,6 +6,7 @@ import { keepWords, SPANS } from "../../parts/keep";
 import { confirm } from "../../parts/dialog";
 import { showToast, showError } from "../../parts/toasts";
 import { STATUSES } from "../../parts/state";
+import { many as plural } from "../../parts/text";
 
 /** The statuses that each action can change (docs/workflows.md). */
 const ACTIONS: Readonly<Record<string, readonly string[]>> = {
@@ -68,7 +69,7 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     let hidden = counted.incomplete;
     const unseen = (): string => (hidden ? ` This is not all: ${hidden.partitions.length} partitions of the store do not answer: ${hidden.reason}` : "");
     if (counted.total === 0) return showToast(`No workflow matches that could be changed so.${unseen()}`, "bad");
-    const many = `${counted.older ? "at least " : ""}${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
+    const many = `${counted.older ? "at least " : ""}${plural(counted.total, "workflow")}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
     const title = action === "expire" ? `Keep ${many} ${keepWords(after)}` : `${word} ${many}`;
     if (!(await confirm(`${title}?`, <><p><bdi>{about}</bdi></p>{action === "delete" ? <p>Their jobs, outputs and logs are deleted. This cannot be undone.</p> : null}</>, title))) return;

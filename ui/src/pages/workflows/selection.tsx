@@ -27,12 +27,12 @@ function verbsFor(rows: readonly Workflow[], done: () => void): Verb[] {
   if (only("pending")) found.push({ label: `Start ${count}`, icon: "play", call: each("start"), toast: (made) => `Started ${workflows(made)}.`, done });
   if (only("running")) found.push({ label: `Pause ${count}`, icon: "bars", call: each("pause"), toast: (made) => `Paused ${workflows(made)}.`, done });
   if (only("paused")) found.push({ label: `Resume ${count}`, icon: "play", call: each("resume"), toast: (made) => `Resumed ${workflows(made)}.`, done });
-  if (only("pending", "running", "paused")) found.push({ label: `Cancel ${count}`, icon: "struck", call: each("cancel"), toast: (made) => `Cancelled ${workflows(made)}.`, title: `Cancel ${workflows(count)}?`, confirm: "Running jobs are asked to stop, and no others start.", danger: true, done });
+  if (only("pending", "running", "paused")) found.push({ label: `Cancel ${count}`, icon: "struck", call: each("cancel"), toast: (made) => `Cancelled ${workflows(made)}.`, title: `Cancel ${workflows(count)}`, confirm: "Running jobs are asked to stop, and no others start.", danger: true, done });
   const keep = (after: string): Verb => ({ label: "Keep for", icon: "clock", call: each("expire", () => ({ after })), toast: (made) => `${workflows(made)}: kept ${keepWords(after)} after the end.`, done });
   found.push({ ...keep("30d"), open: () => void askSpan(keep) });
   if (only("pending", "succeeded", "failed", "cancelled")) {
     const call = rows.map((row): Call => ({ method: "DELETE", path: `v1/workflows/${row.id}` }));
-    found.push({ label: "Remove", icon: "trash", call, toast: (made) => `Removed ${workflows(made)}.`, title: `Remove ${workflows(count)}?`, confirm: "Their jobs, outputs and logs are deleted. This cannot be undone.", danger: true, done });
+    found.push({ label: "Remove", icon: "trash", call, toast: (made) => `Removed ${workflows(made)}.`, title: `Remove ${workflows(count)}`, confirm: "Their jobs, outputs and logs are deleted. This cannot be undone.", danger: true, done });
   }
   return found;
 }
