@@ -25,8 +25,11 @@ export const retryNow = (): boolean => dispatchEvent(new Event("retry"));
 /** Milliseconds before another try, also of what is asked for more often. */
 const AFTER_FAILURE = 3000;
 
-/** Reads `path` at once and then every `every` milliseconds; null reads nothing. An answer to another path is never shown. */
-export function usePoll<T>(path: string | null, every = 2000, parse: (text: string) => T = JSON.parse): Polled<T> {
+/** A day: for what is read once. */
+export const NEVER = 86_400_000;
+
+/** Reads `path` at once and then every `interval` milliseconds; null reads nothing. An answer to another path is never shown. */
+export function usePoll<T>(path: string | null, interval = 2000, parse: (text: string) => T = JSON.parse): Polled<T> {
   const [got, put] = useState<{ path: string | null; data: T | null; error: ApiError | null }>({ path, data: null, error: null });
   const kick = useRef<() => void>(() => {});
   const reader = useRef(parse);
@@ -39,6 +42,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
     // Whether another read was wanted during a call, whose answer may be older than the wanted state.
     let wanted = false;
     let last: string | null = null;
+    let every = interval;
     const turn = async (): Promise<void> => {
       clearTimeout(timer);
       if (busy) return void (wanted = true);
@@ -51,7 +55,10 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
         // An unchanged text is not drawn again.
         if (answer !== last) {
           last = answer;
-          put({ path, data: reader.current(answer), error: null });
+          const data = reader.current(answer);
+          put({ path, data, error: null });
+          // The server read as many workflows as it may: that is not done again by itself.
+          every = (data as { older?: boolean } | null)?.older ? NEVER : interval;
         } else put((was) => (was.error ? { ...was, error: null } : was));
       } catch (error) {
         if (ended.signal.aborted) return;
@@ -79,7 +86,7 @@ export function usePoll<T>(path: string | null, every = 2000, parse: (text: stri
       document.removeEventListener("visibilitychange", seen);
       removeEventListener("retry", seen);
     };
-  }, [path, every, limitsOnly.value]);
+  }, [path, interval, limitsOnly.value]);
   const own = got.path === path;
   return { data: own ? got.data : null, error: own ? got.error : null, again: () => kick.current() };
 }

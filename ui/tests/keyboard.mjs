@@ -330,7 +330,7 @@ test("the palette shows what the server finds, and no old answer after a newer o
   await searches(page, {
     or: { after: 1500, items: [{ kind: "name", name: "old" }] },
     order: { items: [
-      { kind: "workflow", name: "order", id, status: "failed" }, { kind: "tag", name: "orders" }, { kind: "limit", name: "user=o order=1", path: "my.shop.user_o.order_1" },
+      { kind: "workflow", name: "order", id, status: "failed" }, { kind: "tag", name: "orders" }, { kind: "limit", name: "user=o order", domain: "my.shop", entries: [["user", "o"], ["a b", ""]] },
       { kind: "queue", name: "order/1" }, { kind: "worker", name: "order-1" }, { kind: "handler", name: "order.charge" }, { kind: "name", name: "order" },
     ] },
   });
@@ -356,7 +356,7 @@ test("the palette shows what the server finds, and no old answer after a newer o
   await press(page, "Escape");
   await to(0, `#/workflows/${id}`);
   await to(1, "#/workflows?tag=orders");
-  await to(2, "#/limits/my.shop/user%3Do/order%3D1");
+  await to(2, "#/limits/my.shop/user%3Do/a%20b");
   await to(3, "#/queues/order%2F1");
   await to(4, "#/workers/order-1");
   await to(5, "#/failures?q=order.charge");
@@ -365,7 +365,27 @@ test("the palette shows what the server finds, and no old answer after a newer o
   assert.deepEqual(page.mistakes, []);
 });
 
-// Needs a server with GET /v1/search.
+test("the palette shows no answer that is of another text, and says an error", async () => {
+  const page = await browser.open(`${server.page}#/overview`);
+  await page.evaluate(() => localStorage.setItem("tidegate-recent", "[null, 3"));
+  await page.reload();
+  await page.getByRole("button", { name: "Search or jump to" }).waitFor();
+  await searches(page, { or: { items: [{ kind: "queue", name: "oranges" }] }, orz: { after: 3000 } });
+  await press(page, "Control+k");
+  await page.keyboard.type("or");
+  await page.getByRole("option", { name: "oranges" }).waitFor();
+  await page.keyboard.type("z");
+  await page.getByText("Searching…").waitFor();
+  await press(page, "Enter");
+  assert.ok(await page.locator("dialog").isVisible());
+  await page.unroute(/\/v1\/search\?q=/);
+  await page.route(/\/v1\/search\?q=/, (route) => route.fulfill({ status: 422, contentType: "application/json", json: { code: "invalid", detail: "too long" } }));
+  await page.keyboard.type("y");
+  await page.locator("dialog .problem", { hasText: "too long" }).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
+// Needs a server with GET /v1/search, whose limits have a domain and entries.
 test("the palette finds what is there", async () => {
   const id = await broken("invoice-77");
   const page = await browser.open(`${server.page}#/overview`);

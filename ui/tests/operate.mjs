@@ -145,6 +145,34 @@ test("the key / goes to the filter of each page", async () => {
   assert.deepEqual(page.mistakes, []);
 });
 
+test("keys act on the drawer and not on the list behind it", async () => {
+  const page = await browser.open(`${demo.page}#/workers/demo-9`);
+  await page.getByRole("complementary", { name: "Worker" }).getByRole("button", { name: "Drain", exact: true }).waitFor();
+  for (const key of ["j", "m", "Enter"]) await page.keyboard.press(key);
+  const draining = async () => (await demo.get("v1/workers")).items.filter((one) => one.draining_since).map(({ name }) => name);
+  await become("drained", async () => (await draining()).length > 0);
+  assert.deepEqual(await draining(), ["demo-9"]);
+  await page.getByRole("complementary", { name: "Worker" }).getByText("Draining").waitFor();
+  await demo.post("v1/workers/demo-9:undrain", {});
+  assert.deepEqual(page.mistakes, []);
+});
+
+test("the filter is emptied and then left for the list", async () => {
+  const page = await browser.open(`${server.page}#/queues`);
+  const filter = page.getByLabel("Filter");
+  await table(page, "Queues").getByText("mail").waitFor();
+  await page.keyboard.press("/");
+  await page.keyboard.type("mail");
+  await page.keyboard.press("Escape");
+  assert.equal(await filter.inputValue(), "");
+  assert.ok(await filter.evaluate((one) => one === document.activeElement));
+  await page.keyboard.press("Escape");
+  assert.equal(await page.evaluate(() => document.activeElement.closest("tr") !== null), true);
+  for (const key of ["/", "ArrowDown", "/", "Enter", "g", "f"]) await page.keyboard.press(key);
+  await page.getByRole("heading", { name: "Failures", exact: true }).waitFor();
+  assert.deepEqual(page.mistakes, []);
+});
+
 /** The dialog that pauses or scales, opened without a limit. */
 async function openPause(page) {
   await page.getByRole("button", { name: "Pause a limit" }).click();
@@ -249,7 +277,7 @@ test("failures stand together by error, and are retried and removed together", a
   await become("retried", async () => (await server.get("v1/workflows:count?status=failed")).total === 0);
   const failed = ({ lease }) => ({ lease, outcome: "failed", error: { kind: "CardDeclined", message: "no" }, retry: "never" });
   await server.report(...(await server.claim("broken", 3)).map(failed));
-  await row.waitFor();
+  await row.waitFor({ timeout: 20_000 });
   // What fails after the page was drawn is not what the reader saw.
   const drawn = await server.get("v1/failures?range=24h");
   await page.route(/\/v1\/failures/, (route) => route.fulfill({ json: drawn }));

@@ -189,7 +189,7 @@ test("an empty list says how to begin", async () => {
     await page.getByText("No workflows yet").waitFor();
     await page.getByText("tidegate workflow run report.yaml").waitFor();
     await checkPage(page, "workflows-empty");
-    for (const [place, text] of [["queues", "No queues yet"], ["workers", "No workers yet"], ["failures", "No failures"]]) {
+    for (const [place, text] of [["queues", "No queues yet"], ["workers", "No workers yet"], ["failures", "No failed jobs now"]]) {
       await page.goto(`${own.page}#/${place}`);
       await page.getByText(text, { exact: true }).waitFor();
     }

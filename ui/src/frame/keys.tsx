@@ -91,12 +91,16 @@ function focusFilter(): boolean {
   return filter !== null;
 }
 
-const focusedRow = (): HTMLElement | null => document.activeElement?.closest("tr") ?? null;
+/** The row that has the keyboard. Rows behind an open drawer have no keys: they are not what is shown. */
+function focusedRow(): HTMLElement | null {
+  const row = document.activeElement?.closest("tr") ?? null;
+  return drawerOpen() && !row?.closest(".drawer") ? null : row;
+}
 
 /** To the row after or before the one that has the keyboard, at first to the first row. */
 function toRow(by: -1 | 1): boolean {
   const at = focusedRow();
-  const table = at?.closest("table") ?? document.querySelector("main .linked, main .tree");
+  const table = at?.closest("table") ?? document.querySelector(drawerOpen() ? ".drawer .linked" : "main .linked, main .tree");
   const rows = [...(table?.querySelectorAll<HTMLElement>("tbody tr") ?? [])].filter((row) => row.ariaLevel || row.querySelector("th a"));
   const to = rows[at ? rows.indexOf(at) + by : 0];
   (to?.ariaLevel ? to : to?.querySelector<HTMLElement>("th a"))?.focus();
@@ -117,7 +121,7 @@ function select(key: string): boolean {
   const box = keyed("x");
   if (!box) return false;
   const all = [...document.querySelectorAll<HTMLInputElement>("[data-key=x]")];
-  const [from = 0, to = 0] = [box, selectedLast ?? box].map((one) => all.indexOf(one as HTMLInputElement)).sort((one, other) => one - other);
+  const [from = 0, to = 0] = [box, selectedLast?.isConnected ? selectedLast : box].map((one) => all.indexOf(one as HTMLInputElement)).sort((one, other) => one - other);
   if (key === "x") box.click();
   else for (const one of all.slice(Math.max(from, 0), to + 1)) if (!one.checked) one.click();
   selectedLast = box;
@@ -151,9 +155,21 @@ function act(key: string): boolean {
   return true;
 }
 
+/** A filter is emptied, and then left for the list, where keys work again. */
+function leaveFilter(field: HTMLInputElement, key: string): boolean {
+  if (document.activeElement !== field || !["Escape", "Enter", "ArrowDown"].includes(key)) return false;
+  if (key === "Escape" && field.value) {
+    field.value = "";
+    return field.dispatchEvent(new Event("input"));
+  }
+  field.blur();
+  toRow(1);
+  return true;
+}
+
 const FIELDS = "input:not([type=checkbox], [type=radio]), textarea, select, dialog, [contenteditable], [role=menu]";
-/** Escape empties or closes these themselves. */
-const ESCAPES = "[type=search], select, dialog";
+/** Escape closes these themselves. */
+const ESCAPES = "select, dialog";
 
 export function onKey(event: KeyboardEvent): void {
   if ((event.ctrlKey || event.metaKey) && event.key === "k" && !(event.target as Element).closest?.("dialog")) {
@@ -162,6 +178,8 @@ export function onKey(event: KeyboardEvent): void {
   }
   // Some keyboards write brackets with AltGr.
   const command = (event.ctrlKey || event.metaKey || event.altKey) && !event.getModifierState("AltGraph");
+  const field = (event.target as Element).closest?.<HTMLInputElement>("main [type=search]");
+  if (field && !event.defaultPrevented && !command && leaveFilter(field, event.key)) return event.preventDefault();
   const fields = event.key === "Escape" ? ESCAPES : FIELDS;
   if (event.defaultPrevented || command || (event.target as Element).closest?.(fields)) return;
   if (act(event.key)) event.preventDefault();

@@ -1,5 +1,6 @@
 // The pages, in the order of the rail.
 import type { IconName } from "../parts/icon";
+import { limitsOnly } from "../poll";
 
 export interface PageEntry {
   readonly name: string;
@@ -21,6 +22,8 @@ export const GROUPS: readonly (readonly [title: string | null, pages: readonly P
   ["Rate limits", [limits]],
   ["Jobs", [workflows, queues, workers, failures]],
 ];
+/** Without workflows, the pages of jobs have nothing to show. */
+export const shownGroups = () => (limitsOnly.value ? GROUPS.filter(([title]) => title !== "Jobs") : GROUPS);
 export const PAGES: readonly PageEntry[] = GROUPS.flatMap(([, pages]) => pages);
 /** Those at the foot of a narrow screen, and those behind "More". */
 export const FIRST: readonly PageEntry[] = [overview, limits, workflows, failures];

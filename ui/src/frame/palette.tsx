@@ -1,15 +1,18 @@
 // Goes anywhere by a few letters: pages, what can be done on this one, and what the server finds.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { withQuery } from "../api";
-import { entriesOf, limitHref } from "../pages/limits/known";
+import { limitHref } from "../pages/limits/known";
+import type { Pairs } from "../pages/limits/subject";
 import { closeDialog, show } from "../parts/dialog";
 import { Icon, type IconName } from "../parts/icon";
 import { word } from "../parts/state";
 import { store, stored } from "../parts/stored";
+import { UNKNOWN } from "../parts/table";
 import { Name } from "../parts/text";
+import { Problem } from "../parts/toasts";
 import { usePoll } from "../poll";
 import { href } from "../router";
-import { PAGES } from "./pages";
+import { shownGroups } from "./pages";
 
 interface Choice {
   readonly label: string;
@@ -24,25 +27,33 @@ interface FoundName {
   readonly name: string;
   readonly id?: string;
   readonly status?: string;
-  /** The rule of a limit: its domain, and what its name has. */
-  readonly path?: string;
+  /** Of a limit. */
+  readonly domain?: string;
+  readonly entries?: Pairs;
 }
 
 /** Milliseconds without a letter before the server is searched. */
 const SEARCH_DELAY = 100;
 const MAX_RECENT = 8;
 
-const recent = (): Choice[] => JSON.parse(stored("recent") || "[]") as Choice[];
+/** Other programs can write there, too. */
+function recent(): Choice[] {
+  try {
+    return (JSON.parse(stored("recent")) as Choice[]).filter((one) => [one.label, one.note, one.icon, one.go].every((text) => typeof text === "string"));
+  } catch {
+    return [];
+  }
+}
 
 const remember = (entry: Choice): void => store("recent", JSON.stringify([entry, ...recent().filter(({ go }) => go !== entry.go)].slice(0, MAX_RECENT)));
 
-function choiceOf({ kind, name, id = "", status, path = "" }: FoundName): Choice {
+function choiceOf({ kind, name, id = "", status, domain = "", entries = [] }: FoundName): Choice {
   const to = (icon: IconName, go: string, note = kind): Choice => ({ label: name, note, icon, go });
   switch (kind) {
     case "workflow":
       return to("workflows", href(["workflows", id]), `${word(status ?? "")} ${id.slice(0, 10)}`);
     case "limit":
-      return to("limits", limitHref(path.slice(0, -name.length - 1), entriesOf(name.split(" "))));
+      return to("limits", limitHref(domain, entries));
     case "queue":
     case "worker":
       return to(`${kind}s`, href([`${kind}s`, name]));
@@ -69,15 +80,17 @@ function Palette({ own }: { own: readonly Choice[] }) {
     const timer = setTimeout(() => send(typed.trim()), SEARCH_DELAY);
     return () => clearTimeout(timer);
   }, [typed]);
-  const { data } = usePoll<{ readonly items: readonly FoundName[] }>(sent ? withQuery("v1/search", { q: sent }) : null, 60_000);
+  const { data, error } = usePoll<{ readonly items: readonly FoundName[] }>(sent ? withQuery("v1/search", { q: sent }) : null, 60_000);
   // Until there is a newer answer, so that nothing jumps.
   if (data) before.current = data.items;
   const wanted = typed.trim().toLowerCase();
-  const all = wanted ? [...own.filter(({ label }) => label.toLowerCase().includes(wanted)), ...before.current.map(choiceOf)] : [...recent(), ...own];
+  const found = wanted && typed.trim() === sent && data !== null;
+  const all: Choice[] = wanted ? [...own.filter(({ label }) => label.toLowerCase().includes(wanted)), ...before.current.map(choiceOf)] : [...recent(), ...own];
   const at = Math.min(marked, all.length - 1);
   useEffect(() => document.getElementById(`found-${at}`)?.scrollIntoView({ block: "nearest" }), [at]);
   const run = (entry: Choice | undefined): void => {
-    if (!entry) return;
+    // A hit of the text before is not what was typed.
+    if (!entry || (wanted && !found && !own.includes(entry))) return;
     closeDialog();
     if (typeof entry.go !== "string") return entry.go();
     remember(entry);
@@ -94,7 +107,9 @@ function Palette({ own }: { own: readonly Choice[] }) {
     <>
       <input dir="auto" maxLength={200} spellcheck={false} role="combobox" aria-label="Search" aria-expanded={at >= 0} aria-controls="found" aria-activedescendant={at < 0 ? undefined : `found-${at}`}
         value={typed} onInput={(event) => (type(event.currentTarget.value), mark(0))} onKeyDown={keys} />
-      {at < 0 ? <p>Nothing found</p> : <ul id="found" class="menu" role="listbox" aria-label="Found">
+      <Problem error={error} />
+      {wanted && !found ? <p role="status">{error ? UNKNOWN : "Searching…"}</p> : at < 0 ? <p>Nothing found</p> : null}
+      {at < 0 ? null : <ul id="found" class="menu" role="listbox" aria-label="Found">
         {all.map((entry, row) => (
           <li key={`${entry.note} ${entry.label} ${row}`} id={`found-${row}`} role="option" aria-selected={row === at} class={row === at ? "on" : undefined} onPointerMove={() => mark(row)} onClick={() => run(entry)}>
             <Icon name={entry.icon} /><Name text={entry.label} /><span class="dim push">{entry.note}</span>
@@ -108,6 +123,6 @@ function Palette({ own }: { own: readonly Choice[] }) {
 export const PALETTE = "Search or jump to";
 
 export function openPalette(): void {
-  const pages = PAGES.map(({ name, label, icon }): Choice => ({ label, note: "page", icon, go: href([name]) }));
+  const pages = shownGroups().flatMap(([, some]) => some).map(({ name, label, icon }): Choice => ({ label, note: "page", icon, go: href([name]) }));
   show(PALETTE, <Palette own={[...pages, ...actions()]} />);
 }

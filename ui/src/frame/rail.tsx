@@ -7,14 +7,14 @@ import { showError } from "../parts/toasts";
 import { href } from "../router";
 import { nextTheme, theme } from "../theme";
 import { showHelp } from "./keys";
-import { FIRST, GROUPS, MORE, type PageEntry } from "./pages";
-import { limitsOnly } from "../poll";
-import { failures, health, load, running } from "./server";
+import { FIRST, MORE, shownGroups, type PageEntry } from "./pages";
+import { failures, health, load, overview } from "./server";
 
 const few = (count: number): string => (count > 999 ? "999+" : String(count));
 
 function Badge({ page }: { page: string }) {
-  if (page === "workflows" && running.value > 0) return <b class="badge run">{few(running.value)}<span class="hide"> running</span></b>;
+  const running = overview.value.data?.now.workflows["running"] ?? 0;
+  if (page === "workflows" && running > 0) return <b class="badge run">{few(running)}<span class="hide"> running</span></b>;
   if (page === "failures" && failures.value > 0) return <b class="badge bad">{few(failures.value)}<span class="hide"> failed</span></b>;
   if (page === "limits" && load.value?.refused) return <i class="dot"><span class="hide">configuration refused</span></i>;
   return null;
@@ -27,9 +27,6 @@ function PageLink({ page, at }: { page: PageEntry; at: string }) {
     </a>
   );
 }
-
-/** Without workflows, the pages of jobs have nothing to show. */
-const shownGroups = () => (limitsOnly.value ? GROUPS.filter(([title]) => title !== "Jobs") : GROUPS);
 
 export function Rail({ at }: { at: string }) {
   return (

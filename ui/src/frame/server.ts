@@ -1,10 +1,13 @@
 // What the frame knows of the server: its health, its configuration, and the numbers of the badges.
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { unreachable, withQuery } from "../api";
 import type { Load } from "../pages/limits/model";
-import { limitsOnly, usePoll } from "../poll";
-import { rangeMs } from "./range";
+import type { Overview } from "../pages/overview";
+import { now } from "../parts/time";
+import { limitsOnly, usePoll, type Polled } from "../poll";
+import { place } from "../router";
+import { range, rangeMs } from "./range";
 
 export interface Server {
   readonly id: string;
@@ -41,27 +44,39 @@ interface Counts {
 
 export const status = signal<Status | null>(null);
 export const load = signal<Load | null>(null);
-/** Workflows that run, and those of the range that failed. */
-export const running = signal(0);
+/** The numbers of the page Overview, and of the badge of workflows: one read for both. */
+export const overview = signal<Pick<Polled<Overview>, "data" | "error">>({ data: null, error: null });
+/** Workflows that failed in the range. */
 export const failures = signal(0);
 
 export type Health = "Healthy" | "Degraded" | "Draining" | "Unreachable" | "Unknown";
 
 export function health(): Health {
-  const now = status.value;
+  const at = status.value;
   if (unreachable.value) return "Unreachable";
-  if (!now) return "Unknown";
-  if (now.state === "draining") return "Draining";
-  const { open, reads, writes, reason } = now.workflows;
+  if (!at) return "Unknown";
+  if (at.state === "draining") return "Draining";
+  const { open, reads, writes, reason } = at.workflows;
   const stores = reason === null && (!open || (reads === "yes" && writes === "yes"));
-  return now.limits === "yes" && stores ? "Healthy" : "Degraded";
+  return at.limits === "yes" && stores ? "Healthy" : "Degraded";
 }
+
+/** Milliseconds between two reads, by range: about one step of its numbers. */
+const OVERVIEW_INTERVALS = { "5m": 2000, "15m": 10_000, "1h": 10_000, "24h": 60_000 };
+/** The time after a start in which steps of a second show more than longer ones. */
+const FIRST_MS = 60_000;
+const young = computed(() => {
+  const since = load.value?.counting_since;
+  return since !== undefined && now.value - Date.parse(since) < FIRST_MS;
+});
 
 /** Reads them while the frame is shown. */
 export function useServer(): void {
   const latest = usePoll<Status>("v1/status", 5000).data;
   const configuration = usePoll<{ readonly load?: Load }>("v1/limits/configuration?limit=1", 5000).data?.load;
-  const runs = usePoll<Counts>("v1/workflows:count?status=running", 5000).data;
+  const shown = young.value ? "5m" : range.value;
+  const here = (place.value.parts[0] ?? "overview") === "overview";
+  const polled = usePoll<Overview>(withQuery("v1/overview", { range: shown }), here ? OVERVIEW_INTERVALS[shown] : 5000);
   // Whole minutes: the same address as long as possible.
   const from = new Date(Math.floor((Date.now() - rangeMs()) / 60_000) * 60_000).toISOString();
   const failed = usePoll<Counts>(withQuery("v1/workflows:count", { status: "failed", created_after: from }), 5000).data;
@@ -71,7 +86,7 @@ export function useServer(): void {
       limitsOnly.value = latest.workflows.enabled === false;
     }
     if (configuration) load.value = configuration;
-    if (runs) running.value = runs.by_status["running"] ?? 0;
+    overview.value = polled;
     if (failed) failures.value = failed.by_status["failed"] ?? 0;
-  }, [latest, configuration, runs, failed]);
+  }, [latest, configuration, polled.data, polled.error, failed]);
 }

@@ -33,7 +33,7 @@ interface FailureList {
   readonly unread: number;
 }
 
-export const useFailures = (every = 5000, wanted = true): Polled<FailureList> => usePoll(wanted ? "v1/failures?range=24h" : null, every);
+export const useFailures = (every = 15_000, wanted = true): Polled<FailureList> => usePoll(wanted ? "v1/failures?range=24h" : null, every);
 
 export function Failures() {
   const { data, error } = useFailures();
@@ -43,9 +43,9 @@ export function Failures() {
       <TopBar title="Failures" />
       <Problem error={error} />
       <section class="panel part" aria-label="List of failures">
-        <header><FindField find={find} /><span class="note push">{data ? `last 24 h, of ${data.more ? "the newest " : ""}${many(data.workflows, "failed workflow")}${data.unread ? `, ${data.unread} too large to read` : ""}` : ""}</span><a class="small" href={href(["workflows"], { status: "failed" })}>All failed workflows</a></header>
+        <header><FindField find={find} of="Error or handler" /><span class="note push">{data ? `last 24 h, of ${data.more ? "the newest " : ""}${many(data.workflows, "failed workflow")}${data.unread ? `, ${data.unread} too large to read` : ""}` : ""}</span><a class="small" href={href(["workflows"], { status: "failed" })}>All failed workflows</a></header>
         <Table label="Failures" link rows={find.rows} rowKey={groupKey} failed={error !== null}
-          empty={find.empty ?? <Empty icon="check" title="No failures" text="No job failed in the last 24 h." />} columns={[
+          empty={find.empty ?? <Empty icon="check" title="No failed jobs now" text="Jobs stand here for 24 h, or until they are retried." />} columns={[
           { head: "Error", kind: "wide", names: true, cell: (group) => <><a class="bad" href={newestHref(group)}><Name text={group.kind ?? "Unknown"} max={60} /></a> <span class="dim"><Name text={group.message ?? ""} max={200} /></span></> },
           { head: "Handler", kind: "narrow", cell: (group) => <Name text={group.handler} max={40} /> },
           { head: "Jobs", kind: "number", cell: (group) => <b>{group.jobs.toLocaleString("en")}</b> },

@@ -7,7 +7,7 @@ import { Drawer } from "../parts/drawer";
 import { FindField, useFind } from "../parts/find";
 import { Menu, VerbButton, type Verb } from "../parts/menu";
 import { Loading, Table, type Column } from "../parts/table";
-import { cut, Name, plain } from "../parts/text";
+import { cut, many, Name, plain } from "../parts/text";
 import { Problem } from "../parts/toasts";
 import { usePoll } from "../poll";
 import { href, navigate, place, setQuery } from "../router";
@@ -55,7 +55,7 @@ export function Listing<Row extends Named>({ title, noun, words, empty, state, c
       <TopBar title={name ?? title}>{title}</TopBar>
       <Problem error={error} />
       <section class="panel part" aria-label={`List of ${page}`}>
-        <header><FindField find={find} part={Boolean(cursor ?? data?.next_cursor)} /><span class="note push">{data ? `${data.items.length} ${data.items.length === 1 ? noun : page}` : ""}</span></header>
+        <header><FindField find={find} of={noun === "worker" ? "Name or queue" : "Name"} part={Boolean(cursor ?? data?.next_cursor)} /><span class="note push">{data ? many(data.items.length, noun) : ""}</span></header>
         <Table label={title} link rows={rows} rowKey={(row) => row.name} failed={error !== null} selected={(row) => row.name === name}
           empty={find.empty ?? empty} columns={[
           { head: title.slice(0, -1), names: true, cell: (row) => <b><a href={href([page, row.name], query)}><Name text={row.name} max={60} /></a></b> },

@@ -1,8 +1,8 @@
 // The first page of an operator: the numbers of now, what needs attention, and the rates of the range.
 import { useEffect, useState } from "preact/hooks";
-import { unreachable, withQuery } from "../api";
+import { unreachable } from "../api";
 import { range } from "../frame/range";
-import { load, type Status } from "../frame/server";
+import { overview, type Status } from "../frame/server";
 import { TopBar } from "../frame/top";
 import { watch } from "../live";
 import { Chart, short, zoom, type ChartLine } from "../parts/chart";
@@ -10,7 +10,7 @@ import { Spark } from "../parts/spark";
 import { Problem } from "../parts/toasts";
 import { Table } from "../parts/table";
 import { Name } from "../parts/text";
-import { Ago, now as clock } from "../parts/time";
+import { Ago } from "../parts/time";
 import { limitsOnly, usePoll } from "../poll";
 import { href } from "../router";
 import { knownLimits } from "./limits/known";
@@ -27,28 +27,15 @@ interface Moment {
   readonly jobs: Readonly<Record<string, number>>;
 }
 
-interface Overview {
+export interface Overview {
   readonly step_ms: number;
   readonly until: string;
   readonly series: Readonly<Record<string, readonly (number | null)[]>>;
   readonly now: Moment;
 }
 
-/** Milliseconds between two reads, by range: about one step of its numbers. */
-const EVERY: Readonly<Record<string, number>> = { "5m": 2000, "15m": 10_000, "1h": 10_000, "24h": 60_000 };
-/** The time after a start in which steps of a second show more than longer ones. */
-const FIRST_MS = 60_000;
-
-/** The range of the frame; the numbers of each second in the first minute. */
-function useOverview() {
-  const since = load.value?.counting_since;
-  const young = since !== undefined && clock.value - Date.parse(since) < FIRST_MS;
-  const shown = young ? "5m" : range.value;
-  return usePoll<Overview>(withQuery("v1/overview", { range: shown }), EVERY[shown]);
-}
-
 export function Overview() {
-  const { data, error } = useOverview();
+  const { data, error } = overview.value;
   const [live, setLive] = useState<Moment | null>(null);
   useEffect(
     () =>

@@ -11,7 +11,7 @@ import type { WaitingKey } from "./limits/waiting";
 import { Listing } from "./listing";
 import { RunningJobs, type Worker } from "./workers";
 
-interface Queue {
+export interface Queue {
   readonly name: string;
   readonly ready: number;
   readonly oldest_ready_at: string | null;
@@ -34,7 +34,7 @@ export function Queues() {
 }
 
 /** Pausing stops jobs on all servers, and is taken back with one click. */
-function verb({ name, paused }: Queue) {
+export function verb({ name, paused }: Queue) {
   const call = (verb: string): Call => ({ method: "POST", path: path("v1/queues", [name], verb) });
   return paused
     ? { label: "Resume", icon: "play", call: call(":resume"), toast: `Queue ${name} resumed.`, undo: call(":pause") } as const
@@ -52,13 +52,16 @@ interface Policies {
 
 /** Running jobs are known from the workers, and waiting ones from their limits. */
 function Jobs({ name }: { name: string }) {
-  const running = usePoll<Page<Worker>>("v1/workers", 2000).data?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
+  const workers = usePoll<Page<Worker>>("v1/workers", 2000).data;
+  const part = workers && (workers.next_cursor || workers.items.some((one) => one.running > one.jobs.length));
+  const running = workers?.items.flatMap((worker) => worker.jobs.filter((job) => job.queue === name).map((job) => ({ ...job, worker: worker.name })));
   const waiting = usePoll<Page<WaitingKey>>(withQuery("v1/limits", { queue: name }), 3000).data?.items ?? [];
   const { limits = [] } = usePoll<Policies>(path("v1/queues", [name], "/limits"), 10_000).data ?? {};
   const { weights = [] } = usePoll<Policies>(path("v1/queues", [name], "/weights"), 10_000).data ?? {};
   return (
     <>
-      <RunningJobs jobs={running ?? null} />
+      <RunningJobs jobs={running ?? null} empty={part ? "None of the running jobs that are known" : undefined} />
+      {part ? <p class="note">Of the first 100 workers, ten jobs of each</p> : null}
       {waiting.length > 0 ? <Table label="Jobs waiting for a limit" rows={waiting} rowKey={(row) => JSON.stringify([row.handler, row.limits])} columns={[
         { head: "Waiting", kind: "number", cell: (row) => row.waiting.toLocaleString("en") },
         { head: "Handler", names: true, cell: (row) => <Name text={row.handler} max={40} /> },

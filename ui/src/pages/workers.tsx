@@ -28,6 +28,7 @@ export interface Worker {
   readonly jobs: readonly RunningJob[];
   readonly seen_at: string | null;
   readonly draining_since: string | null;
+  readonly draining_by: string | null;
 }
 
 const JobLink = ({ job }: { job: RunningJob }) => <a href={href(["workflows", job.workflow_id], { job: job.job })}><Name text={job.job} max={40} /></a>;
@@ -37,7 +38,7 @@ export function Workers() {
   return (
     <Listing<Worker> title="Workers" noun="worker" words={(row) => `${row.name} ${row.queues.join(" ")}`} verb={verb}
       empty={<Empty icon="workers" title="No workers yet" text="A worker appears when it asks for a job:" command="tidegate-worker shop" />}
-      state={(row) => (row.draining_since ? <><State state="paused" /> <span class="dim">drains, <Ago at={row.draining_since} /></span></> : <span class="dim">Active</span>)}
+      state={(row) => (row.draining_since ? <><State state="paused" text="Draining" /> <span class="dim">{row.draining_by ? <>by <Name text={row.draining_by} max={30} />, </> : null}<Ago at={row.draining_since} /></span></> : <span class="dim">Active</span>)}
       columns={[
         { head: "Running jobs", kind: "number", cell: (row) => row.running },
         { head: "Jobs", kind: "wide", cell: (row) => row.jobs.map((job) => <span key={`${job.workflow_id} ${job.job}`} class="tag"><JobLink job={job} /></span>) },
@@ -58,9 +59,9 @@ function verb({ name, draining_since }: Worker) {
 }
 
 /** Jobs with the worker of each, or with the progress of each if they are of one worker. */
-export function RunningJobs({ jobs }: { jobs: readonly RunningJob[] | null }) {
+export function RunningJobs({ jobs, empty = "No running jobs" }: { jobs: readonly RunningJob[] | null; empty?: string | undefined }) {
   return (
-    <Table label="Running jobs" link rows={jobs} rowKey={(row) => `${row.workflow_id} ${row.job}`} empty="No running jobs" columns={[
+    <Table label="Running jobs" link rows={jobs} rowKey={(row) => `${row.workflow_id} ${row.job}`} empty={empty} columns={[
       { head: "Running job", names: true, cell: (row) => <JobLink job={row} /> },
       { head: "Handler", cell: (row) => <Name text={row.handler} max={30} /> },
       { head: "On", cell: (row) => (row.worker ? <WorkerLink name={row.worker} max={20} /> : <Progress of={row} />) },

@@ -12,7 +12,7 @@ import { State, word } from "../parts/state";
 import { Loading } from "../parts/table";
 import { Ago, Duration, now, Time } from "../parts/time";
 import { cut, Name, plain } from "../parts/text";
-import { usePoll } from "../poll";
+import { NEVER, usePoll } from "../poll";
 import { navigate, href, place, setQuery } from "../router";
 import { useFailures } from "./failures";
 import { verbsOf, MAIN } from "./workflow/verbs";
@@ -143,7 +143,7 @@ const ID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/i;
 export const WorkflowPage = ({ id }: { id: string }) => (ID.test(id) ? <Known id={id} /> : <Unknown id={id} />);
 
 function Unknown({ id }: { id: string }) {
-  const { data, error } = usePoll<unknown>(path("v1/workflows", [id]), 3_600_000);
+  const { data, error } = usePoll<unknown>(path("v1/workflows", [id]), NEVER);
   return (
     <>
       <TopBar title={`Workflow ${id}`} />
@@ -259,7 +259,7 @@ const others = (counts: Workflow["job_counts"]): string =>
 function Failed({ id, workflow, jobs }: { id: string; workflow: Workflow; jobs: readonly Job[] }) {
   const failed = jobs.filter((job) => job.state === "failed");
   const [job] = failed;
-  const like = useFailures(30_000, !!job?.error).data;
+  const like = useFailures(NEVER, !!job?.error).data;
   if (!job) return null;
   const { error } = job;
   const alike = (like?.items.find((one) => one.handler === job.handler && one.kind === error?.kind)?.workflows ?? 1) - 1;
@@ -284,7 +284,7 @@ function Failed({ id, workflow, jobs }: { id: string; workflow: Workflow; jobs: 
 /** A link of its own: the call has the jobs, too. */
 function Globals({ id }: { id: string }) {
   const [wanted, want] = useState(false);
-  const { data, error } = usePoll<string>(wanted ? `v1/workflows/${id}?view=jobs` : null, 86_400_000, (text) => field(text, "globals") ?? "null");
+  const { data, error } = usePoll<string>(wanted ? `v1/workflows/${id}?view=jobs` : null, NEVER, (text) => field(text, "globals") ?? "null");
   return (
     <details class="globals" onToggle={(event) => event.currentTarget.open && want(true)}>
       <summary>Globals</summary>

@@ -9,7 +9,7 @@ import { Ago, Duration, now } from "../parts/time";
 import { Problem } from "../parts/toasts";
 import { State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
-import { cut, Name, plain } from "../parts/text";
+import { cut, many, Name, plain } from "../parts/text";
 import { usePoll } from "../poll";
 import { href, place, setQuery } from "../router";
 import { verbsOf } from "./workflow/verbs";
@@ -18,6 +18,8 @@ import { Selection } from "./workflows/selection";
 
 /** Names of filters, as the API has them. */
 const FILTERS = ["q", "name", "tag", "id_prefix", "created_after", "created_before"] as const;
+/** Milliseconds between two searches, for each of which the server reads up to 10,000 workflows. */
+const SEARCH_INTERVAL = 30_000;
 /** Longer lists have no errors in their rows. */
 const SIZES = ["20", "50", "100"];
 
@@ -41,7 +43,8 @@ export function Workflows() {
   const [selected, select] = useState<ReadonlySet<string>>(new Set());
   const list = withQuery("v1/workflows", { ...filter, limit: size, cursor });
   // The first page is where new ones come.
-  const { data, error, again } = usePoll<Searched>(list, cursor || query["q"] ? 3000 : 700);
+  const { data, error, again } = usePoll<Searched>(list, query["q"] ? SEARCH_INTERVAL : cursor ? 3000 : 700);
+  const counted = useCounts(filter);
   const key = (page: number): string => JSON.stringify([filter, size, page]);
   if (cursor) seen.set(key(number), cursor);
   const before = seen.get(key(number - 1));
@@ -56,7 +59,7 @@ export function Workflows() {
       <Problem error={error} />
       {data?.incomplete ? <p class="warning">Some are missing: <Name text={data.incomplete.reason} max={300} /></p> : null}
       <section class="panel part" aria-label="List of workflows">
-        <Filters filter={filter} />
+        <Filters filter={filter} counted={counted} />
         {fresh > 0 ? <button class="small fresh" onClick={show}>{fresh} new</button> : null}
         <Table label="Workflows" link columns={columns(rows ?? [], selected, select, again)} rows={rows} rowKey={(row) => row.id} failed={error !== null} selected={(row) => selected.has(row.id)}
           empty={any ? <>No workflow matches{query["q"] ? <> '<Name text={query["q"]} max={60} />'</> : null}{data?.older ? ` in the ${cursor ? "next" : "newest"} ${data.searched?.toLocaleString("en")}` : ""}. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
@@ -66,7 +69,7 @@ export function Workflows() {
             <button class="small" disabled={number < 3 ? number < 2 : !before} onClick={() => setQuery({ cursor: number > 2 ? before : null, page: number > 2 ? String(number - 1) : null }, "keep")}>Previous</button>
             <span>Page {number}</span>
             <button class="small" disabled={!next} onClick={() => setQuery({ cursor: next, page: String(number + 1) }, "keep")}>{data?.older ? `Search ${filter["order"] ? "newer" : "older"}` : "Next"}</button>
-          </> : <span>{rows ? `${rows.length.toLocaleString("en")} ${rows.length === 1 ? "workflow" : "workflows"}` : ""}</span>}
+          </> : <span>{rows ? many(rows.length, "workflow") : ""}</span>}
           <label class="push">Rows
             <select value={size} onChange={(event) => setQuery({ limit: event.currentTarget.value, cursor: null, page: null })}>
               {[...new Set([...SIZES, size])].map((one) => <option key={one}>{one}</option>)}
@@ -74,7 +77,7 @@ export function Workflows() {
           </label>
         </footer>
       </section>
-      {any ? <Bulk filter={filter} done={again} /> : null}
+      {any ? <Bulk filter={filter} counts={counted && !counted.older ? counted.by_status : null} done={again} /> : null}
       <Selection rows={(rows ?? []).filter((row) => selected.has(row.id))} all={rows ?? []} select={select} done={again} />
     </>
   );
@@ -178,14 +181,16 @@ interface Counts {
   readonly by_status: Readonly<Record<string, number>>;
 }
 
-function Filters({ filter }: { filter: Filter }) {
+function useCounts({ status: _, order: __, ...rest }: Filter): Counts | null {
+  // With a tag and a name each workflow would have to be read.
+  return usePoll<Counts>(rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest), rest["q"] ? SEARCH_INTERVAL : 3000).data;
+}
+
+function Filters({ filter, counted }: { filter: Filter; counted: Counts | null }) {
   const chosen = new Set((filter["status"] ?? "").split(",").filter(Boolean));
   const { status: _, order, ...rest } = filter;
-  // With a tag and a name each workflow would have to be read.
-  const countPath = rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest);
-  const counted = usePoll<Counts>(countPath, 3000).data;
   const counts = counted?.by_status;
-  const many = (count: number): string => `${count.toLocaleString("en")}${counted?.older ? "+" : ""}`;
+  const amount = (count: number): string => `${count.toLocaleString("en")}${counted?.older ? "+" : ""}`;
   const toggle = (status: string): void => {
     if (!chosen.delete(status)) chosen.add(status);
     setQuery({ status: [...chosen].join(","), cursor: null, page: null });
@@ -199,12 +204,12 @@ function Filters({ filter }: { filter: Filter }) {
       <fieldset>
         <legend class="hide">status</legend>
         <label class={chosen.size === 0 ? "chip on" : "chip"}>
-          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ status: null, cursor: null, page: null })} />All{total === undefined ? null : <b>{many(total)}</b>}
+          <input type="checkbox" checked={chosen.size === 0} onChange={() => setQuery({ status: null, cursor: null, page: null })} />All{total === undefined ? null : <b>{amount(total)}</b>}
         </label>
         {STATUSES.filter((status) => status !== "pending" || chosen.has(status) || (counts?.[status] ?? 0) > 0).map((status) => (
           <label key={status} class={chosen.has(status) ? "chip on" : "chip"}>
             <input type="checkbox" checked={chosen.has(status)} onChange={() => toggle(status)} />
-            <State state={status} {...(counts ? { count: many(counts[status] ?? 0) } : {})} />
+            <State state={status} {...(counts ? { count: amount(counts[status] ?? 0) } : {})} />
           </label>
         ))}
       </fieldset>
@@ -247,7 +252,7 @@ function Field({ name, label, value = "", set, first = false, least = 0 }: Field
   }, [typed]);
   return (
     <label>{label}
-      <input type="search" dir="auto" size={12} value={typed} spellcheck={false} maxLength={200} {...(first ? { "data-filter": true } : {})}
+      <input type="search" dir="auto" size={first ? 24 : 12} placeholder={first ? "Name, tag, id, key or error" : least ? "" : "Exact"} value={typed} spellcheck={false} maxLength={200} {...(first ? { "data-filter": true } : {})}
         onInput={(event) => type(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && set(name, typed.trim())} />
     </label>
   );

@@ -1,8 +1,7 @@
 // A button that makes one call of the API, with the same call as a curl line beside it.
-import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { request, curl, mayAct, unreachable, type Call } from "../api";
-import { confirm, show } from "./dialog";
+import { show } from "./dialog";
 import { showToast, showError } from "./toasts";
 
 export interface CurlProps {
@@ -33,29 +32,21 @@ export function Curl({ call, label, note, disabled = false }: CurlProps) {
 export interface ActionProps {
   readonly label: string;
   readonly call: Call;
-  /** The result of the action, which is confirmed first. */
-  readonly confirm?: ComponentChildren;
-  /** The verb on the button of the confirmation. */
-  readonly verb?: string;
-  readonly danger?: boolean;
   /** A sentence that is shown after success. */
   readonly toast: string;
-  readonly done?: (answer: unknown) => void;
-  readonly disabled?: boolean;
-  /** Whether the user may do it; otherwise it is not shown. */
-  readonly may?: () => boolean;
+  readonly done: () => void;
+  readonly disabled: boolean;
 }
 
-export function Action({ label, call, confirm: question, verb = label, danger = false, toast, done, disabled = false, may = mayAct }: ActionProps) {
+export function Action({ label, call, toast, done, disabled }: ActionProps) {
   const [busy, setBusy] = useState(false);
-  if (!may()) return null;
+  if (!mayAct()) return null;
   const act = async (): Promise<void> => {
-    if (question && !(await confirm(verb, question, verb, danger))) return;
     setBusy(true);
     try {
-      const answer = await request<unknown>(call);
+      await request<unknown>(call);
       showToast(toast);
-      done?.(answer);
+      done();
     } catch (error) {
       showError(error);
     }
@@ -63,7 +54,7 @@ export function Action({ label, call, confirm: question, verb = label, danger = 
   };
   return (
     <span class="action">
-      <button type="button" class={danger ? "danger" : undefined} disabled={busy || disabled || unreachable.value !== null} onClick={() => void act()}>{label}</button>
+      <button type="button" disabled={busy || disabled || unreachable.value !== null} onClick={() => void act()}>{label}</button>
       <Curl call={call} label={label} disabled={disabled} />
     </span>
   );

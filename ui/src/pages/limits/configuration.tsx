@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Problem } from "../../parts/toasts";
-import { cut, Name, plain } from "../../parts/text";
+import { cut, many as count, Name, plain } from "../../parts/text";
 import { Ago, Time } from "../../parts/time";
 import { place, setQuery } from "../../router";
 import { isIn, knownLimits } from "./known";
@@ -48,8 +48,6 @@ function useSettled(text: string): string {
   }, [text]);
   return settled;
 }
-
-const count = (number: number, noun: string): string => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
 const SOURCES: Readonly<Record<string, string>> = { files: "files in", management_server: "the management server" };
 

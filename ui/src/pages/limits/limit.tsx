@@ -5,7 +5,7 @@ import { TopBar } from "../../frame/top";
 import { Icon } from "../../parts/icon";
 import { Loading, Table } from "../../parts/table";
 import { Name } from "../../parts/text";
-import { RelativeTime } from "../../parts/time";
+import { now, RelativeTime } from "../../parts/time";
 import { Problem } from "../../parts/toasts";
 import { Usage } from "../../parts/usage";
 import { usePoll } from "../../poll";
@@ -86,7 +86,7 @@ function Found({ known }: { known: KnownLimit }) {
         <dl class="facts inline">
           <div><dt>Rate</dt><dd>{limit.unit === null ? "unlimited" : `${limit.requests_per_unit?.toLocaleString("en")} ${perUnit(limit.unit)}${any ? `, for each ${entries.at(-1)?.[0]}` : ""}`}</dd></div>
           {limit.usage ? <div><dt>Values seen</dt><dd>{limit.usage.values.toLocaleString("en")}{limit.usage.is_estimate ? " (est.)" : ""}</dd></div> : null}
-          {limit.usage ? <div><dt>Window resets</dt><dd><RelativeTime at={limit.usage.resets_at} /></dd></div> : null}
+          {limit.usage && Date.parse(limit.usage.resets_at) > now.value ? <div><dt>Window resets</dt><dd><RelativeTime at={limit.usage.resets_at} /></dd></div> : null}
           <div><dt>Defined in</dt><dd class="mono"><Name text={[one.file, one.line].filter(Boolean).join(":")} max={100} /></dd></div>
         </dl>
         <span class="buttons push">

@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { curl, mayAct } from "../../api";
 import { Problem } from "../../parts/toasts";
 import { Loading, UNKNOWN } from "../../parts/table";
-import { cut, Name, plain } from "../../parts/text";
+import { cut, many, Name, plain } from "../../parts/text";
 import { closeDialog, show } from "../../parts/dialog";
 import { Icon, type IconName } from "../../parts/icon";
 import { LimitCells, NoLimit } from "./cells";
@@ -45,7 +45,7 @@ function Frame({ label, children }: { label: string; children: ComponentChildren
           <tr>
             <th scope="col">Limit</th><th scope="col">Rate</th><th scope="col">Used now</th><th scope="col">Busiest value</th>
             <th scope="col" class="num">Hits/s</th><th scope="col" class="num">Refused/s</th><th scope="col" class="num">Refused %</th>
-            <th scope="col">15 min</th><th scope="col">State</th><th scope="col" class="lo">Defined in</th><th scope="col"><span class="hide">Actions</span></th>
+            <th scope="col" class="trend">15 min</th><th scope="col">State</th><th scope="col" class="lo">Defined in</th><th scope="col"><span class="hide">Actions</span></th>
           </tr>
         </thead>
         <tbody>{children}</tbody>
@@ -134,7 +134,7 @@ function DomainRows({ domain, shared }: { domain: Domain; shared: Shared }) {
   const name = (
     <>
       <b><Name text={domain.name} max={60} /></b>{" "}
-      <span class="dim">{domain.limits.toLocaleString("en")} {domain.limits === 1 ? "limit" : "limits"}</span>
+      <span class="dim">{many(domain.limits, "limit")}</span>
     </>
   );
   const cells = (

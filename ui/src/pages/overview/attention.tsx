@@ -2,9 +2,8 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { path } from "../../api";
+import { mayAct } from "../../api";
 import { health, load, status } from "../../frame/server";
-import { Action } from "../../parts/action";
 import { QueueLink, WorkerLink } from "../../parts/drawer";
 import { Icon, type IconName } from "../../parts/icon";
 import { Name } from "../../parts/text";
@@ -16,6 +15,7 @@ import type { Page } from "../../model";
 import { groupKey, newestHref, retryVerb, useFailures, type FailureGroup } from "../failures";
 import { entriesText, limitHref, pauseOf, type KnownLimit } from "../limits/known";
 import type { Override } from "../limits/model";
+import { verb as queueVerb, type Queue } from "../queues";
 import { OverrideLine, Resume, subjectOf } from "../limits/override";
 
 interface AttentionItem {
@@ -33,13 +33,6 @@ const MAX_SHOWN = 4;
 const REFUSED_SHARE = 0.2;
 const OLDEST_JOB_MS = 60_000;
 const WORKER_GONE_MS = 60_000;
-
-interface QueueNow {
-  readonly name: string;
-  readonly ready: number;
-  readonly oldest_ready_at: string | null;
-  readonly paused: boolean;
-}
 
 interface WorkerNow {
   readonly name: string;
@@ -89,7 +82,7 @@ function limits(of: readonly KnownLimit[]): AttentionItem[] {
     }));
 }
 
-function paused(overrides: readonly Override[] | undefined, queues: readonly QueueNow[] | undefined): AttentionItem[] {
+function paused(overrides: readonly Override[] | undefined, queues: readonly Queue[] | undefined): AttentionItem[] {
   const stopped = (overrides ?? []).filter(({ effect }) => effect !== "scaled").map((one): AttentionItem => ({
     key: `paused ${subjectOf(one)}`,
     icon: "bars",
@@ -104,13 +97,13 @@ function paused(overrides: readonly Override[] | undefined, queues: readonly Que
     kind: "hold",
     title: <>Queue <b><QueueLink name={one.name} max={40} /></b> is paused</>,
     reason: `${one.ready.toLocaleString("en")} jobs wait`,
-    action: <Action label="Resume" call={{ method: "POST", path: path("v1/queues", [one.name], ":resume") }} toast={`${one.name} is active.`} done={retryNow} />,
+    action: mayAct() ? <VerbButton small verb={{ ...queueVerb(one), done: retryNow }} /> : null,
   }));
   return [...stopped, ...still];
 }
 
-function late(queues: readonly QueueNow[] | undefined): AttentionItem[] {
-  const age = (one: QueueNow): number => (one.oldest_ready_at ? now.value - Date.parse(one.oldest_ready_at) : 0);
+function late(queues: readonly Queue[] | undefined): AttentionItem[] {
+  const age = (one: Queue): number => (one.oldest_ready_at ? now.value - Date.parse(one.oldest_ready_at) : 0);
   return (queues ?? []).filter((one) => !one.paused && age(one) > OLDEST_JOB_MS).map((one) => ({
     key: `late ${one.name}`,
     icon: "queues",
@@ -139,7 +132,7 @@ export function Attention({ known }: { known: readonly KnownLimit[] }) {
   const [all, showAll] = useState(false);
   const failed = useFailures();
   const overrides = usePoll<{ readonly items: readonly Override[] }>("v1/limits/overrides", 2000).data?.items;
-  const queues = usePoll<Page<QueueNow>>("v1/queues?limit=100", 5000).data?.items;
+  const queues = usePoll<Page<Queue>>("v1/queues?limit=100", 5000).data?.items;
   const workers = usePoll<Page<WorkerNow>>("v1/workers?limit=100", 5000).data?.items;
   const items = [...server(), ...configuration(), ...(failed.data ? failures(failed.data.items, failed.data.until) : []), ...limits(known), ...paused(overrides, queues), ...late(queues), ...lostWorkers(workers)];
   const shown = all ? items : items.slice(0, MAX_SHOWN);

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Graph, Job } from "../../model";
 import { Icon } from "../../parts/icon";
 import { word } from "../../parts/state";
-import { cut, plain } from "../../parts/text";
+import { cut, many, plain } from "../../parts/text";
 import { now } from "../../parts/time";
 import { colours } from "../../theme";
 import { arrange, isStack, stepKey, steps, type GraphItem } from "./arrange";
@@ -144,9 +144,9 @@ export function GraphView({ graph, states, onRedraw, changes, jobs, open, onOpen
   const scale = drawing && width > 0 ? drawing.scaleFor(width) : 1;
   const wanted = Math.ceil(scene.picture.height * scale) + 2 * MARGIN + (scene.picture.items.some((item) => item.kind === "stack") ? 6 : 0);
   const height = full ? undefined : `${Math.max(HEIGHT.min, Math.min(HEIGHT.max, wanted))}px`;
-  const count = `${graph.nodes.length.toLocaleString("en")} ${graph.nodes.length === 1 ? "job" : "jobs"}`;
+  const count = many(graph.nodes.length, "job");
   return (
-    <Panel name="Graph" className={full ? "graph full" : "graph"} note={stacks.length > 0 ? `${count} in ${byStep.size.toLocaleString("en")} ${byStep.size === 1 ? "step" : "steps"}` : count}
+    <Panel name="Graph" className={full ? "graph full" : "graph"} note={stacks.length > 0 ? `${count} in ${many(byStep.size, "step")}` : count}
       tools={<>
         {graph.undrawn > 0 ? <span class="note">{graph.undrawn.toLocaleString("en")} lines are not drawn</span> : null}
         {stacks.length > 0 ? (

@@ -6,7 +6,7 @@ import type { LogPage } from "../../model";
 import { Icon } from "../../parts/icon";
 import { Copy } from "../../parts/menu";
 import { Problem } from "../../parts/toasts";
-import { cut, plain } from "../../parts/text";
+import { cut, many, plain } from "../../parts/text";
 import { clock } from "../../parts/time";
 import { usePoll } from "../../poll";
 
@@ -40,27 +40,38 @@ export function useLog(own: string, live: boolean): LogLines {
   return log.own === own ? { items: log.items, dropped: log.dropped, error: page.error } : { items: [], dropped: 0, error: page.error };
 }
 
-/** A line, with what was searched for marked. */
-function Line({ line, wanted }: { line: LogPage["items"][number]; wanted: string }) {
-  const text = cut(plain(line.text), MAX_CHARS);
+/** The text of a line as it is shown, split by what is searched for: each second part is a hit. */
+function partsOf({ text }: LogPage["items"][number], wanted: string): string[] {
+  const shown = cut(plain(text), MAX_CHARS);
+  return wanted === "" ? [shown] : shown.split(new RegExp(`(${wanted.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i"));
+}
+
+/** `hit` is the place in `parts` of the hit that is shown. */
+function Line({ line, parts, hit }: { line: LogPage["items"][number]; parts: readonly string[]; hit: number }) {
   const at = new Date(line.at);
-  const parts = wanted === "" ? [text] : text.split(new RegExp(`(${wanted.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i"));
   return (
-    <div class={WARNING.test(text) ? "ln w" : "ln"}>
-      <i title={line.at}>{clock(at.getTime())}.{String(at.getMilliseconds()).padStart(3, "0")}</i><bdi dir="auto">{parts.map((part, place) => (place % 2 ? <mark key={place}>{part}</mark> : part))}</bdi>
+    <div class={WARNING.test(parts.join("")) ? "ln w" : "ln"}>
+      <i title={line.at}>{clock(at.getTime())}.{String(at.getMilliseconds()).padStart(3, "0")}</i><bdi dir="auto">{parts.map((part, place) => (place % 2 ? <mark key={place} class={place === hit ? "on" : undefined}>{part}</mark> : part))}</bdi>
     </div>
   );
 }
 
-function Lines({ items, wanted = "" }: { items: LogPage["items"]; wanted?: string }) {
+/** `hit` is the place of the hit that is shown among all of them. */
+function Lines({ items, wanted = "", hit = -1 }: { items: LogPage["items"]; wanted?: string; hit?: number }) {
+  let before = 0;
   return (
     <>
-      {items.map((line, at) => (
-        <div key={at}>
-          {line.attempt !== items[at - 1]?.attempt ? <div class="ln att">attempt {line.attempt}</div> : null}
-          <Line line={line} wanted={wanted} />
-        </div>
-      ))}
+      {items.map((line, at) => {
+        const parts = partsOf(line, wanted);
+        const place = 2 * (hit - before) + 1;
+        before += (parts.length - 1) / 2;
+        return (
+          <div key={at}>
+            {line.attempt !== items[at - 1]?.attempt ? <div class="ln att">attempt {line.attempt}</div> : null}
+            <Line line={line} parts={parts} hit={place} />
+          </div>
+        );
+      })}
     </>
   );
 }
@@ -83,14 +94,10 @@ export function Log({ log }: { log: LogLines }) {
   /** The place of the hit that is shown, from 0. */
   const [hit, setHit] = useState(-1);
   const box = useRef<HTMLPreElement>(null);
-  const wanted = typed.trim().toLowerCase();
-  const hits = wanted === "" ? 0 : log.items.reduce((sum, { text }) => sum + text.toLowerCase().split(wanted).length - 1, 0);
+  const wanted = typed.trim();
+  const hits = log.items.reduce((sum, line) => sum + (partsOf(line, wanted).length - 1) / 2, 0);
   const go = (by: number): void => {
-    const found = [...(box.current?.querySelectorAll("mark") ?? [])];
-    const to = (Math.max(hit, by < 0 ? 0 : -1) + by + found.length) % found.length;
-    found.forEach((mark, at) => mark.classList.toggle("on", at === to));
-    found[to]?.scrollIntoView({ block: "nearest" });
-    setHit(found[to] ? to : -1);
+    setHit(hits > 0 ? (Math.max(hit, by < 0 ? 0 : -1) + by + hits) % hits : -1);
     setFollow(false);
   };
   const keys = (event: KeyboardEvent): void => {
@@ -99,6 +106,7 @@ export function Log({ log }: { log: LogLines }) {
     box.current?.focus();
     go(event.shiftKey ? -1 : 1);
   };
+  useEffect(() => box.current?.querySelector("mark.on")?.scrollIntoView({ block: "nearest" }), [hit]);
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [log.items, follow]);
@@ -112,7 +120,7 @@ export function Log({ log }: { log: LogLines }) {
     <div class="block log tall">
       <header>
         <input type="search" data-filter size={12} placeholder="Search" aria-label="Search the log" spellcheck={false} value={typed} onInput={(event) => (type(event.currentTarget.value), setHit(-1))} onKeyDown={keys} />
-        <span role="status" class="dim">{wanted === "" ? "" : hit < 0 ? `${hits} ${hits === 1 ? "hit" : "hits"}` : `${hit + 1} of ${hits}`}</span>
+        <span role="status" class="dim">{wanted === "" ? "" : hit < 0 ? many(hits, "hit") : `${hit + 1} of ${hits}`}</span>
         {hits > 0 ? <span>{([["N", "Hit before", "up", -1], ["n", "Next hit", "down", 1]] as const).map(([key, label, icon, by]) => (
           <button key={key} class="small bare square" data-key={key} aria-label={label} title={label} onClick={() => go(by)}><Icon name={icon} /></button>
         ))}</span> : null}
@@ -124,7 +132,7 @@ export function Log({ log }: { log: LogLines }) {
       </header>
       <pre ref={box} class={wrap ? undefined : "no-wrap"} tabIndex={0} role="log" aria-label="log" aria-live="off" onScroll={scrolled}>
         {log.dropped > 0 ? <div class="ln att">{log.dropped.toLocaleString("en")} older lines dropped</div> : null}
-        <Lines items={log.items} wanted={wanted} />
+        <Lines items={log.items} wanted={wanted} hit={hit} />
       </pre>
     </div>
   );

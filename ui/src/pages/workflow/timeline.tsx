@@ -119,7 +119,8 @@ export function Timeline({ id, graph, jobs, open, live }: TimelineProps) {
   const whole = Math.max(last - from, 1) * (live ? 1.1 : 1);
   const share = (ms: number): string => `${(100 * ms) / whole}%`;
   const kinds = new Set(all.filter((piece) => piece.to - piece.from > MIN_SHARE * whole).map(({ kind }) => kind));
-  const critical = criticalPath(order);
+  // Of some of the jobs alone, another path could look critical.
+  const critical = criticalPath(order.length === graph?.nodes.length ? order : []);
   const toggle = (key: string): void => setOpened((was) => new Set(was.has(key) ? [...was].filter((one) => one !== key) : [...was, key]));
   return (
     <Panel name="Timeline" className="timeline" note={bySteps ? "by step" : undefined}

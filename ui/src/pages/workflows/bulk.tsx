@@ -39,21 +39,36 @@ interface Result {
   readonly incomplete?: { readonly partitions: readonly number[]; readonly reason: string };
 }
 
+/** The statuses of the filter that the action can change. */
+function statusesFor(filter: Filter, action: string): string[] {
+  const chosen = (filter["status"] ?? "").split(",").filter(Boolean);
+  return (ACTIONS[action] ?? []).filter((one) => chosen.length === 0 || chosen.includes(one));
+}
+
 /** The filter of the list as a filter of `:bulk`; null if it has a field that `:bulk` does not have. */
 function bulkFilter(filter: Filter, action: string): Record<string, unknown> | null {
   if (filter["id_prefix"]) return null;
-  const chosen = (filter["status"] ?? "").split(",").filter(Boolean);
-  const status = (ACTIONS[action] ?? []).filter((one) => chosen.length === 0 || chosen.includes(one));
+  const status = statusesFor(filter, action);
   const names = ["q", "name", "tag", "created_after", "created_before"].filter((name) => filter[name]);
   return { status, ...Object.fromEntries(names.map((name) => [name, filter[name]])) };
 }
 
-export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
-  const [action, setAction] = useState("cancel");
+export interface BulkProps {
+  readonly filter: Filter;
+  /** How many match, by status; null if that is not known. */
+  readonly counts: Readonly<Record<string, number>> | null;
+  readonly done: () => void;
+}
+
+export function Bulk({ filter, counts, done }: BulkProps) {
+  const [picked, pick] = useState("cancel");
   const [after, setAfter] = useState("30d");
   const [progress, setProgress] = useState<string | null>(null);
   const stopped = useRef(false);
-  if (!mayAct()) return null;
+  // Only what can be done to one of them, or is being done.
+  const offered = Object.keys(ACTIONS).filter((one) => counts === null || statusesFor(filter, one).some((status) => counts[status]));
+  const action = progress !== null || offered.includes(picked) ? picked : offered[0];
+  if (!mayAct() || action === undefined) return null;
   const word = WORDS[action] ?? action;
   const chosen = bulkFilter(filter, action);
   const some = chosen !== null && (chosen["status"] as string[]).length > 0;
@@ -97,8 +112,8 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   return (
     <div class="buttons" role="group" aria-label="Action for all that match">
       <label>All that match:
-        <select value={action} onChange={(event) => setAction(event.currentTarget.value)} disabled={progress !== null}>
-          {Object.keys(ACTIONS).map((one) => <option key={one} value={one}>{WORDS[one] ?? one}</option>)}
+        <select value={action} onChange={(event) => pick(event.currentTarget.value)} disabled={progress !== null}>
+          {(progress === null ? offered : [action]).map((one) => <option key={one} value={one}>{WORDS[one] ?? one}</option>)}
         </select>
       </label>
       {action === "expire" ? (

@@ -5,6 +5,7 @@ import { keepWords } from "../../parts/keep";
 import { Icon } from "../../parts/icon";
 import { VerbButton, type Verb } from "../../parts/menu";
 import { word } from "../../parts/state";
+import { many } from "../../parts/text";
 import { askSpan } from "../workflow/verbs";
 
 export interface SelectionProps {
@@ -15,7 +16,7 @@ export interface SelectionProps {
   readonly done: () => void;
 }
 
-const workflows = (count: number): string => `${count.toLocaleString("en")} ${count === 1 ? "workflow" : "workflows"}`;
+const workflows = (count: number): string => many(count, "workflow");
 
 function verbsFor(rows: readonly Workflow[], done: () => void): Verb[] {
   const only = (...statuses: string[]): boolean => rows.every(({ status }) => statuses.includes(status));
