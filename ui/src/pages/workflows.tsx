@@ -10,7 +10,7 @@ import { Problem } from "../parts/toasts";
 import { State, STATUSES } from "../parts/state";
 import { Table, type Column } from "../parts/table";
 import { cut, many, Name, plain } from "../parts/text";
-import { usePoll } from "../poll";
+import { usePoll, type Polled } from "../poll";
 import { href, place, setQuery } from "../router";
 import { verbsOf } from "./workflow/verbs";
 import { Bulk } from "./workflows/bulk";
@@ -44,7 +44,9 @@ export function Workflows() {
   const list = withQuery("v1/workflows", { ...filter, limit: size, cursor });
   // The first page is where new ones come.
   const { data, error, again } = usePoll<Searched>(list, query["q"] ? SEARCH_INTERVAL : cursor ? 3000 : 700);
-  const counted = useCounts(filter);
+  const counts = useCounts(filter);
+  const counted = counts.data;
+  const changed = (): void => (again(), counts.again());
   const key = (page: number): string => JSON.stringify([filter, size, page]);
   if (cursor) seen.set(key(number), cursor);
   const before = seen.get(key(number - 1));
@@ -77,8 +79,8 @@ export function Workflows() {
           </label>
         </footer>
       </section>
-      {any ? <Bulk filter={filter} counts={counted && !counted.older ? counted.by_status : null} done={again} /> : null}
-      <Selection rows={(rows ?? []).filter((row) => selected.has(row.id))} all={rows ?? []} select={select} done={again} />
+      {any ? <Bulk filter={filter} counts={counted && !counted.older ? counted.by_status : null} done={changed} /> : null}
+      <Selection rows={(rows ?? []).filter((row) => selected.has(row.id))} all={rows ?? []} select={select} done={changed} />
     </>
   );
 }
@@ -181,9 +183,9 @@ interface Counts {
   readonly by_status: Readonly<Record<string, number>>;
 }
 
-function useCounts({ status: _, order: __, ...rest }: Filter): Counts | null {
+function useCounts({ status: _, order: __, ...rest }: Filter): Polled<Counts> {
   // With a tag and a name each workflow would have to be read.
-  return usePoll<Counts>(rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest), rest["q"] ? SEARCH_INTERVAL : 3000).data;
+  return usePoll<Counts>(rest["tag"] && rest["name"] ? null : withQuery("v1/workflows:count", rest), rest["q"] ? SEARCH_INTERVAL : 3000);
 }
 
 function Filters({ filter, counted }: { filter: Filter; counted: Counts | null }) {
