@@ -51,12 +51,17 @@ test("the range of time is one for all pages, and stands in the address", async 
   assert.equal(await hash(page), "#/overview?range=1h");
   await page.locator(".rail").getByRole("link", { name: "Queues" }).click();
   await page.getByRole("heading", { name: "Queues", exact: true }).waitFor();
+  // It stays, and is not shown where nothing is of a range.
   assert.equal(await hash(page), "#/queues?range=1h");
+  assert.equal(await range.count(), 0);
+  await page.keyboard.press("]");
+  await page.locator(".rail").getByRole("link", { name: "Limits" }).click();
+  await page.getByRole("heading", { name: "Limits", exact: true }).waitFor();
   assert.equal(await range.locator("[aria-pressed=true]").innerText(), "1h");
   await page.keyboard.press("]");
-  assert.equal(await hash(page), "#/queues?range=24h");
+  assert.equal(await hash(page), "#/limits?range=24h");
   for (const _ of "ab") await page.keyboard.press("[");
-  assert.equal(await hash(page), "#/queues");
+  assert.equal(await hash(page), "#/limits");
   assert.deepEqual(page.mistakes, []);
 });
 

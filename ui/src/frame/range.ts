@@ -13,8 +13,11 @@ export const rangeMs = (): number => MINUTES[range.value] * 60_000;
 
 export const setRange = (to: Range): void => setQuery({ range: to === DEFAULT ? null : to });
 
+/** Whether the page shows numbers of a range. */
+export const hasRange = (): boolean => ["overview", "limits"].includes(place.value.parts[0] ?? "overview");
+
 /** To the range beside this one: -1 is shorter, 1 is longer. */
 export function stepRange(by: -1 | 1): void {
   const to = RANGES[RANGES.indexOf(range.value) + by];
-  if (to) setRange(to);
+  if (to && hasRange()) setRange(to);
 }

@@ -6,10 +6,9 @@ import { mark } from "../live";
 import { Icon } from "../parts/icon";
 import { plain } from "../parts/text";
 import { clock } from "../parts/time";
-import { place } from "../router";
 import { Banners } from "./banners";
 import { openPalette, PALETTE } from "./palette";
-import { range, RANGES, setRange } from "./range";
+import { hasRange, range, RANGES, setRange } from "./range";
 
 export interface TopBarProps {
   /** The title of the browser's tab. */
@@ -27,7 +26,7 @@ export function TopBar({ title, children = title }: TopBarProps) {
       <header class="top">
         <h1>{children}</h1>
         <button class="jump" title={PALETTE} aria-keyshortcuts="Control+K" onClick={openPalette}><Icon name="search" /><span>{PALETTE}</span><kbd>Ctrl K</kbd></button>
-        {["overview", "limits"].includes(place.value.parts[0] ?? "overview") ? <span class="seg" role="group" aria-label="Time range">
+        {hasRange() ? <span class="seg" role="group" aria-label="Time range">
           {RANGES.map((one) => <button key={one} class={one === "24h" ? "lo3" : undefined} aria-pressed={range.value === one} onClick={() => setRange(one)}>{one}</button>)}
         </span> : null}
         <Live />

@@ -64,7 +64,7 @@ export function Workflows() {
         <Filters filter={filter} counted={counted} />
         {fresh > 0 ? <button class="small fresh" onClick={show}>{fresh} new</button> : null}
         <Table label="Workflows" link columns={columns(rows ?? [], selected, select, again)} rows={rows} rowKey={(row) => row.id} failed={error !== null} selected={(row) => selected.has(row.id)}
-          empty={any ? <>No workflow matches{query["q"] ? <> '<Name text={query["q"]} max={60} />'</> : null}{data?.older ? ` in the ${cursor ? "next" : "newest"} ${data.searched?.toLocaleString("en")}` : ""}. <a href={href(["workflows"])}>Clear filters</a></> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
+          empty={any ? <span>No workflow matches{query["q"] ? <> '<Name text={query["q"]} max={60} />'</> : null}{data?.older ? ` in the ${cursor ? "next" : "newest"} ${data.searched?.toLocaleString("en")}` : ""}. <a href={href(["workflows"])}>Clear filters</a></span> : <Empty icon="workflows" title="No workflows yet" text="Create one of two jobs, then start a worker:" command="tidegate workflow run report.yaml" />} />
         <footer role="group" aria-label="Pages">
           {pages ? <>
             <button class="small" disabled={!cursor} onClick={() => setQuery({ cursor: null, page: null }, "keep")}>First</button>
