@@ -82,7 +82,7 @@ test("keys go to pages and show what keys there are, but not while a field has t
   await page.getByLabel("Filter").fill("");
   await page.keyboard.type("gl?[");
   assert.equal(await page.getByLabel("Filter").inputValue(), "gl?[");
-  assert.equal(await hash(page), "#/queues");
+  assert.equal(await hash(page), "#/queues?q=gl%3F%5B");
   const { items } = await server.get("v1/workflows?name=order");
   await page.goto(`${server.page}#/workflows/${items[0].id}?job=charge`);
   await page.locator("aside.drawer").waitFor();
