@@ -30,7 +30,7 @@ pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &ApiMetri
     let mut jobs = JobSampler::default();
     let mut running = RunningSampler::default();
     loop {
-        // Who reads first sees the numbers soon.
+        // The first reader gets numbers soon.
         activity.sample_requested().await;
         if let Ok(counts) = engine.count(&Filter::default()).await {
             let workflows = counts
