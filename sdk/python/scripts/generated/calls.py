@@ -114,7 +114,7 @@ def _method(style: Style, method: str, path: str, operation: dict[str, Any]) -> 
     return (
         f"\n{_signature(style, snake(name), arguments, result)}{_doc(operation, parameters)}"
         f"        try:\n{_broken(before, call, sent, style)}{after}"
-        "        except TidegateError as error:\n            raise error.with_traceback(None) from None\n"
+        "        except TidegateError as caught:\n            raise caught.with_traceback(None) from None\n"
     )
 
 

@@ -41,16 +41,16 @@ class AsyncCalls:
         try:
             answer: str = await self._call("GET", "/healthz", accept="text/plain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def is_ready(self) -> str:
         """Check that the server can take requests. No token is needed."""
         try:
             answer: str = await self._call("GET", "/readyz", accept="text/plain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_failures(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Failures:
         """List failures by handler and kind of error. It looks at the failed workflows that were created last, at most
@@ -59,23 +59,23 @@ class AsyncCalls:
         try:
             answer: api.Failures = await self._call("GET", "/v1/failures", query={"range": range})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def remove_handler_limits(self, name: str) -> None:
         """Remove the limits of a handler. Role: admin."""
         try:
             await self._call("DELETE", f"/v1/handlers/{part(name)}/limits")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_handler_limits(self, name: str) -> api.LimitsOf:
         """Show the limits of a handler. Role: read."""
         try:
             answer: api.LimitsOf = await self._call("GET", f"/v1/handlers/{part(name)}/limits")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def set_handler_limits(self, name: str, body: api.LimitsDefinition) -> api.LimitsOf:
         """Give all jobs of a handler limits. Workflows that are created from now on have them in front of each job's
@@ -84,24 +84,24 @@ class AsyncCalls:
         try:
             answer: api.LimitsOf = await self._call("PUT", f"/v1/handlers/{part(name)}/limits", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def claim_jobs(self, body: api.Claim) -> api.ClaimResult:
         """Take ready jobs on lease. Role: work."""
         try:
             answer: api.ClaimResult = await self._call("POST", "/v1/jobs/claim", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def extend_leases(self, body: api.Extend) -> api.ExtendResult:
         """Keep jobs longer. Each lease has a status of its own, and so has each note. Role: work."""
         try:
             answer: api.ExtendResult = await self._call("POST", "/v1/jobs/extend", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def report_jobs(self, body: api.ReportRequest) -> api.ReportResult:
         """Report how attempts ended, and take more jobs. Each report has a status of its own. Jobs that became ready by
@@ -111,8 +111,8 @@ class AsyncCalls:
         try:
             answer: api.ReportResult = await self._call("POST", "/v1/jobs/report", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_limits(
         self,
@@ -132,8 +132,8 @@ class AsyncCalls:
                 query={"queue": queue, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def check_limits(self, body: api.LimitCheck) -> api.LimitAnswer:
         """Ask what a request would be answered. Nothing is charged. What is paused for jobs alone is answered as if it
@@ -142,8 +142,8 @@ class AsyncCalls:
         try:
             answer: api.LimitAnswer = await self._call("POST", "/v1/limits/check", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_configuration(
         self,
@@ -169,8 +169,8 @@ class AsyncCalls:
                 query={"domain": domain, "entries": entries, "find": find, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def remove_override(
         self,
@@ -190,16 +190,16 @@ class AsyncCalls:
                 "/v1/limits/overrides",
                 query={"rule": rule, "domain": domain, "entries": entries, "effect": effect},
             )
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_overrides(self) -> api.OverrideList:
         """List limits and keys that are paused, throttled or scaled. Role: read."""
         try:
             answer: api.OverrideList = await self._call("GET", "/v1/limits/overrides")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def set_override(self, body: api.OverrideDefinition) -> api.LimitOverride:
         """Pause or scale a limit or a key for a while. It holds at this server at once, and within a second at all that
@@ -209,8 +209,8 @@ class AsyncCalls:
         try:
             answer: api.LimitOverride = await self._call("PUT", "/v1/limits/overrides", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_refusals(
         self,
@@ -228,8 +228,8 @@ class AsyncCalls:
                 query={"range": range, "rule": rule},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_limit_series(
         self,
@@ -247,24 +247,24 @@ class AsyncCalls:
                 query={"rule": rule, "range": range},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_top_keys(self) -> api.TopKeys:
         """Show the keys with the most hits, and the latest refusals. Of this server alone. Role: read."""
         try:
             answer: api.TopKeys = await self._call("GET", "/v1/limits/top")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def describe_api(self) -> dict[str, Any]:
         """Get this description. Role: read."""
         try:
             answer: dict[str, Any] = await self._call("GET", "/v1/openapi.json")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_overview(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Overview:
         """Show rates of the last hour, or of another range, at this server. Role: read. `range`: The time up to now;
@@ -273,8 +273,8 @@ class AsyncCalls:
         try:
             answer: api.Overview = await self._call("GET", "/v1/overview", query={"range": range})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_queues(self, *, limit: int | None = None, cursor: str | None = None) -> api.QueuePage:
         """List queues by name. A queue exists from the first job that names it. It is forgotten some hours after the
@@ -284,23 +284,23 @@ class AsyncCalls:
         try:
             answer: api.QueuePage = await self._call("GET", "/v1/queues", query={"limit": limit, "cursor": cursor})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def remove_queue_limits(self, name: str) -> None:
         """Remove the limits of a queue. Role: admin."""
         try:
             await self._call("DELETE", f"/v1/queues/{part(name)}/limits")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_queue_limits(self, name: str) -> api.LimitsOf:
         """Show the limits of a queue. Role: read."""
         try:
             answer: api.LimitsOf = await self._call("GET", f"/v1/queues/{part(name)}/limits")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def set_queue_limits(self, name: str, body: api.LimitsDefinition) -> api.LimitsOf:
         """Give all jobs of a queue limits. Workflows that are created from now on have them in front of each job's own
@@ -309,47 +309,47 @@ class AsyncCalls:
         try:
             answer: api.LimitsOf = await self._call("PUT", f"/v1/queues/{part(name)}/limits", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def remove_queue_weights(self, name: str) -> None:
         """Remove the weights of a queue. Role: admin."""
         try:
             await self._call("DELETE", f"/v1/queues/{part(name)}/weights")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_queue_weights(self, name: str) -> api.WeightsOf:
         """Show the weights of a queue. Role: read."""
         try:
             answer: api.WeightsOf = await self._call("GET", f"/v1/queues/{part(name)}/weights")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def set_queue_weights(self, name: str, body: api.WeightsDefinition) -> api.WeightsOf:
         """Give keys of a queue weights. They hold at once, on all servers of the store. Role: admin."""
         try:
             answer: api.WeightsOf = await self._call("PUT", f"/v1/queues/{part(name)}/weights", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def pause_queue(self, name: str) -> api.QueuePaused:
         """Hand out no jobs of a queue, on all servers of the store. Role: admin."""
         try:
             answer: api.QueuePaused = await self._call("POST", f"/v1/queues/{part(name)}:pause")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def resume_queue(self, name: str) -> api.QueuePaused:
         """Hand out jobs of a queue again. Role: admin."""
         try:
             answer: api.QueuePaused = await self._call("POST", f"/v1/queues/{part(name)}:resume")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def search(self, *, q: str) -> api.SearchResults:
         """Find workflows, names, tags, limits, queues, workers and handlers by a text. At most 20 of them, those first
@@ -359,16 +359,16 @@ class AsyncCalls:
         try:
             answer: api.SearchResults = await self._call("GET", "/v1/search", query={"q": q})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_status(self) -> api.ServerStatus:
         """Show what works and what does not. Role: read."""
         try:
             answer: api.ServerStatus = await self._call("GET", "/v1/status")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def advance_clock(self, body: api.Advance) -> api.TestClock:
         """Move the clock of a server for tests. Only where TIDEGATE_TEST_CLOCK is true; `not_found` elsewhere. Takes
@@ -377,16 +377,16 @@ class AsyncCalls:
         try:
             answer: api.TestClock = await self._call("POST", "/v1/test/clock:advance", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_version(self) -> api.Version:
         """Show the version of the server. Role: read."""
         try:
             answer: api.Version = await self._call("GET", "/v1/version")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_workers(self, *, limit: int | None = None, cursor: str | None = None) -> api.WorkerPage:
         """List workers by name, and what they run. Workers of all servers of the store. What other servers say of
@@ -396,8 +396,8 @@ class AsyncCalls:
         try:
             answer: api.WorkerPage = await self._call("GET", "/v1/workers", query={"limit": limit, "cursor": cursor})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def drain_worker(self, worker: str) -> api.WorkerDraining:
         """Give a worker no more jobs, on all servers of the store. It learns of that with its next call, or from its
@@ -406,16 +406,16 @@ class AsyncCalls:
         try:
             answer: api.WorkerDraining = await self._call("POST", f"/v1/workers/{part(worker)}:drain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def undrain_worker(self, worker: str) -> api.WorkerDraining:
         """Give a worker jobs again. Role: admin."""
         try:
             answer: api.WorkerDraining = await self._call("POST", f"/v1/workers/{part(worker)}:undrain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_workflows(
         self,
@@ -468,8 +468,8 @@ class AsyncCalls:
                 },
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def create_workflow(self, body: api.Definition, *, idempotency_key: str | None = None) -> api.Created:
         """Create a workflow, and start it. Role: work. `idempotency_key`: The same as the field idempotency_key."""
@@ -481,15 +481,15 @@ class AsyncCalls:
                 key=creation_key(idempotency_key, body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def delete_workflow(self, id: str) -> None:
         """Remove a workflow that is over or was never started. Role: admin."""
         try:
             await self._call("DELETE", f"/v1/workflows/{part(id)}")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_workflow(
         self,
@@ -508,40 +508,40 @@ class AsyncCalls:
                 query={"view": view, "wait": None if wait is None else span(wait)},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def draw_dot(self, id: str) -> str:
         """Draw the graph for Graphviz. Role: read."""
         try:
             answer: str = await self._call("GET", f"/v1/workflows/{part(id)}/graph.dot", accept="text/vnd.graphviz")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def lay_out_graph(self, id: str) -> api.GraphLayout:
         """Get the places of all boxes and lines of a picture. Role: read."""
         try:
             answer: api.GraphLayout = await self._call("GET", f"/v1/workflows/{part(id)}/graph.json")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def draw_mermaid(self, id: str) -> str:
         """Draw the graph for Mermaid. Role: read."""
         try:
             answer: str = await self._call("GET", f"/v1/workflows/{part(id)}/graph.mmd", accept="text/vnd.mermaid")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def draw_svg(self, id: str) -> str:
         """Draw the graph as SVG. Role: read."""
         try:
             answer: str = await self._call("GET", f"/v1/workflows/{part(id)}/graph.svg", accept="image/svg+xml")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def draw_text(
         self,
@@ -562,8 +562,8 @@ class AsyncCalls:
                 accept="text/plain",
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def list_jobs(
         self,
@@ -589,16 +589,16 @@ class AsyncCalls:
                 query={"state": state, "q": q, "handler": handler, "order": order, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def show_job(self, id: str, name: str) -> api.Job:
         """Show a job, with its params, output and errors. Role: read."""
         try:
             answer: api.Job = await self._call("GET", f"/v1/workflows/{part(id)}/jobs/{part(name)}")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def read_job_log(
         self,
@@ -619,16 +619,16 @@ class AsyncCalls:
                 query={"after": after, "limit": limit},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def cancel_job(self, id: str, name: str) -> api.Done:
         """Cancel a job. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}/jobs/{part(name)}:cancel")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def mark_job_succeeded(self, id: str, name: str, body: api.MarkSucceeded | None = None) -> api.Done:
         """Count a job as succeeded. Role: admin."""
@@ -639,8 +639,8 @@ class AsyncCalls:
                 body=body,
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def retry_job(self, id: str, name: str, body: api.Retry | None = None) -> api.Done:
         """Run a job again that failed or was cancelled. Role: admin."""
@@ -652,40 +652,40 @@ class AsyncCalls:
                 safe=has_as_of(body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def skip_job(self, id: str, name: str) -> api.Done:
         """Skip a job. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}/jobs/{part(name)}:skip")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def cancel_workflow(self, id: str) -> api.Done:
         """Cancel all jobs that have not ended. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}:cancel")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def expire_workflow(self, id: str, body: api.Expire) -> api.Done:
         """Change how long a workflow is kept. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}:expire", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def pause_workflow(self, id: str) -> api.Done:
         """Hand out no more jobs of a workflow. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}:pause")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def restart_jobs(self, id: str, body: api.Restart) -> api.Done:
         """Run jobs again that have ended. Role: admin."""
@@ -697,16 +697,16 @@ class AsyncCalls:
                 safe=has_as_of(body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def resume_workflow(self, id: str) -> api.Done:
         """Hand out jobs of a workflow again. Role: admin."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}:resume")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def retry_workflow(self, id: str, body: api.Retry | None = None) -> api.Done:
         """Run all jobs again that failed or were cancelled. Role: admin."""
@@ -718,16 +718,16 @@ class AsyncCalls:
                 safe=has_as_of(body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def start_workflow(self, id: str) -> api.Done:
         """Start a workflow. Role: work."""
         try:
             answer: api.Done = await self._call("POST", f"/v1/workflows/{part(id)}:start")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def create_workflows(self, body: api.Batch, *, idempotency_key: str | None = None) -> api.BatchResult:
         """Create many workflows. Each workflow has a status of its own: those without mistakes are created. Role: work.
@@ -741,24 +741,24 @@ class AsyncCalls:
                 key=creation_key(idempotency_key, body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def act_on_workflows(self, body: api.Bulk) -> api.BulkResult:
         """Do the same to many workflows. Role: admin."""
         try:
             answer: api.BulkResult = await self._call("POST", "/v1/workflows:bulk", body=body, safe=has_as_of(body))
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def find_workflow(self, *, key: str) -> api.Workflow:
         """Find a workflow by its idempotency key. Role: read. `key`: The idempotency key: any text."""
         try:
             answer: api.Workflow = await self._call("GET", "/v1/workflows:byKey", query={"key": key})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     async def count_workflows(
         self,
@@ -810,5 +810,5 @@ class AsyncCalls:
                 },
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None

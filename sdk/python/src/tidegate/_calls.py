@@ -41,16 +41,16 @@ class Calls:
         try:
             answer: str = self._call("GET", "/healthz", accept="text/plain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def is_ready(self) -> str:
         """Check that the server can take requests. No token is needed."""
         try:
             answer: str = self._call("GET", "/readyz", accept="text/plain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_failures(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Failures:
         """List failures by handler and kind of error. It looks at the failed workflows that were created last, at most
@@ -59,23 +59,23 @@ class Calls:
         try:
             answer: api.Failures = self._call("GET", "/v1/failures", query={"range": range})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def remove_handler_limits(self, name: str) -> None:
         """Remove the limits of a handler. Role: admin."""
         try:
             self._call("DELETE", f"/v1/handlers/{part(name)}/limits")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_handler_limits(self, name: str) -> api.LimitsOf:
         """Show the limits of a handler. Role: read."""
         try:
             answer: api.LimitsOf = self._call("GET", f"/v1/handlers/{part(name)}/limits")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def set_handler_limits(self, name: str, body: api.LimitsDefinition) -> api.LimitsOf:
         """Give all jobs of a handler limits. Workflows that are created from now on have them in front of each job's
@@ -84,24 +84,24 @@ class Calls:
         try:
             answer: api.LimitsOf = self._call("PUT", f"/v1/handlers/{part(name)}/limits", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def claim_jobs(self, body: api.Claim) -> api.ClaimResult:
         """Take ready jobs on lease. Role: work."""
         try:
             answer: api.ClaimResult = self._call("POST", "/v1/jobs/claim", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def extend_leases(self, body: api.Extend) -> api.ExtendResult:
         """Keep jobs longer. Each lease has a status of its own, and so has each note. Role: work."""
         try:
             answer: api.ExtendResult = self._call("POST", "/v1/jobs/extend", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def report_jobs(self, body: api.ReportRequest) -> api.ReportResult:
         """Report how attempts ended, and take more jobs. Each report has a status of its own. Jobs that became ready by
@@ -111,8 +111,8 @@ class Calls:
         try:
             answer: api.ReportResult = self._call("POST", "/v1/jobs/report", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_limits(
         self,
@@ -132,8 +132,8 @@ class Calls:
                 query={"queue": queue, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def check_limits(self, body: api.LimitCheck) -> api.LimitAnswer:
         """Ask what a request would be answered. Nothing is charged. What is paused for jobs alone is answered as if it
@@ -142,8 +142,8 @@ class Calls:
         try:
             answer: api.LimitAnswer = self._call("POST", "/v1/limits/check", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_configuration(
         self,
@@ -169,8 +169,8 @@ class Calls:
                 query={"domain": domain, "entries": entries, "find": find, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def remove_override(
         self,
@@ -190,16 +190,16 @@ class Calls:
                 "/v1/limits/overrides",
                 query={"rule": rule, "domain": domain, "entries": entries, "effect": effect},
             )
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_overrides(self) -> api.OverrideList:
         """List limits and keys that are paused, throttled or scaled. Role: read."""
         try:
             answer: api.OverrideList = self._call("GET", "/v1/limits/overrides")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def set_override(self, body: api.OverrideDefinition) -> api.LimitOverride:
         """Pause or scale a limit or a key for a while. It holds at this server at once, and within a second at all that
@@ -209,8 +209,8 @@ class Calls:
         try:
             answer: api.LimitOverride = self._call("PUT", "/v1/limits/overrides", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_refusals(
         self,
@@ -224,8 +224,8 @@ class Calls:
         try:
             answer: api.RefusedKeys = self._call("GET", "/v1/limits/refusals", query={"range": range, "rule": rule})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_limit_series(
         self,
@@ -239,24 +239,24 @@ class Calls:
         try:
             answer: api.LimitSeriesList = self._call("GET", "/v1/limits/series", query={"rule": rule, "range": range})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_top_keys(self) -> api.TopKeys:
         """Show the keys with the most hits, and the latest refusals. Of this server alone. Role: read."""
         try:
             answer: api.TopKeys = self._call("GET", "/v1/limits/top")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def describe_api(self) -> dict[str, Any]:
         """Get this description. Role: read."""
         try:
             answer: dict[str, Any] = self._call("GET", "/v1/openapi.json")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_overview(self, *, range: Literal["5m", "15m", "1h", "24h"] | None = None) -> api.Overview:
         """Show rates of the last hour, or of another range, at this server. Role: read. `range`: The time up to now;
@@ -265,8 +265,8 @@ class Calls:
         try:
             answer: api.Overview = self._call("GET", "/v1/overview", query={"range": range})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_queues(self, *, limit: int | None = None, cursor: str | None = None) -> api.QueuePage:
         """List queues by name. A queue exists from the first job that names it. It is forgotten some hours after the
@@ -276,23 +276,23 @@ class Calls:
         try:
             answer: api.QueuePage = self._call("GET", "/v1/queues", query={"limit": limit, "cursor": cursor})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def remove_queue_limits(self, name: str) -> None:
         """Remove the limits of a queue. Role: admin."""
         try:
             self._call("DELETE", f"/v1/queues/{part(name)}/limits")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_queue_limits(self, name: str) -> api.LimitsOf:
         """Show the limits of a queue. Role: read."""
         try:
             answer: api.LimitsOf = self._call("GET", f"/v1/queues/{part(name)}/limits")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def set_queue_limits(self, name: str, body: api.LimitsDefinition) -> api.LimitsOf:
         """Give all jobs of a queue limits. Workflows that are created from now on have them in front of each job's own
@@ -301,47 +301,47 @@ class Calls:
         try:
             answer: api.LimitsOf = self._call("PUT", f"/v1/queues/{part(name)}/limits", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def remove_queue_weights(self, name: str) -> None:
         """Remove the weights of a queue. Role: admin."""
         try:
             self._call("DELETE", f"/v1/queues/{part(name)}/weights")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_queue_weights(self, name: str) -> api.WeightsOf:
         """Show the weights of a queue. Role: read."""
         try:
             answer: api.WeightsOf = self._call("GET", f"/v1/queues/{part(name)}/weights")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def set_queue_weights(self, name: str, body: api.WeightsDefinition) -> api.WeightsOf:
         """Give keys of a queue weights. They hold at once, on all servers of the store. Role: admin."""
         try:
             answer: api.WeightsOf = self._call("PUT", f"/v1/queues/{part(name)}/weights", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def pause_queue(self, name: str) -> api.QueuePaused:
         """Hand out no jobs of a queue, on all servers of the store. Role: admin."""
         try:
             answer: api.QueuePaused = self._call("POST", f"/v1/queues/{part(name)}:pause")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def resume_queue(self, name: str) -> api.QueuePaused:
         """Hand out jobs of a queue again. Role: admin."""
         try:
             answer: api.QueuePaused = self._call("POST", f"/v1/queues/{part(name)}:resume")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def search(self, *, q: str) -> api.SearchResults:
         """Find workflows, names, tags, limits, queues, workers and handlers by a text. At most 20 of them, those first
@@ -351,16 +351,16 @@ class Calls:
         try:
             answer: api.SearchResults = self._call("GET", "/v1/search", query={"q": q})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_status(self) -> api.ServerStatus:
         """Show what works and what does not. Role: read."""
         try:
             answer: api.ServerStatus = self._call("GET", "/v1/status")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def advance_clock(self, body: api.Advance) -> api.TestClock:
         """Move the clock of a server for tests. Only where TIDEGATE_TEST_CLOCK is true; `not_found` elsewhere. Takes
@@ -369,16 +369,16 @@ class Calls:
         try:
             answer: api.TestClock = self._call("POST", "/v1/test/clock:advance", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_version(self) -> api.Version:
         """Show the version of the server. Role: read."""
         try:
             answer: api.Version = self._call("GET", "/v1/version")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_workers(self, *, limit: int | None = None, cursor: str | None = None) -> api.WorkerPage:
         """List workers by name, and what they run. Workers of all servers of the store. What other servers say of
@@ -388,8 +388,8 @@ class Calls:
         try:
             answer: api.WorkerPage = self._call("GET", "/v1/workers", query={"limit": limit, "cursor": cursor})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def drain_worker(self, worker: str) -> api.WorkerDraining:
         """Give a worker no more jobs, on all servers of the store. It learns of that with its next call, or from its
@@ -398,16 +398,16 @@ class Calls:
         try:
             answer: api.WorkerDraining = self._call("POST", f"/v1/workers/{part(worker)}:drain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def undrain_worker(self, worker: str) -> api.WorkerDraining:
         """Give a worker jobs again. Role: admin."""
         try:
             answer: api.WorkerDraining = self._call("POST", f"/v1/workers/{part(worker)}:undrain")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_workflows(
         self,
@@ -460,8 +460,8 @@ class Calls:
                 },
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def create_workflow(self, body: api.Definition, *, idempotency_key: str | None = None) -> api.Created:
         """Create a workflow, and start it. Role: work. `idempotency_key`: The same as the field idempotency_key."""
@@ -473,15 +473,15 @@ class Calls:
                 key=creation_key(idempotency_key, body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def delete_workflow(self, id: str) -> None:
         """Remove a workflow that is over or was never started. Role: admin."""
         try:
             self._call("DELETE", f"/v1/workflows/{part(id)}")
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_workflow(
         self,
@@ -500,40 +500,40 @@ class Calls:
                 query={"view": view, "wait": None if wait is None else span(wait)},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def draw_dot(self, id: str) -> str:
         """Draw the graph for Graphviz. Role: read."""
         try:
             answer: str = self._call("GET", f"/v1/workflows/{part(id)}/graph.dot", accept="text/vnd.graphviz")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def lay_out_graph(self, id: str) -> api.GraphLayout:
         """Get the places of all boxes and lines of a picture. Role: read."""
         try:
             answer: api.GraphLayout = self._call("GET", f"/v1/workflows/{part(id)}/graph.json")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def draw_mermaid(self, id: str) -> str:
         """Draw the graph for Mermaid. Role: read."""
         try:
             answer: str = self._call("GET", f"/v1/workflows/{part(id)}/graph.mmd", accept="text/vnd.mermaid")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def draw_svg(self, id: str) -> str:
         """Draw the graph as SVG. Role: read."""
         try:
             answer: str = self._call("GET", f"/v1/workflows/{part(id)}/graph.svg", accept="image/svg+xml")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def draw_text(
         self,
@@ -554,8 +554,8 @@ class Calls:
                 accept="text/plain",
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def list_jobs(
         self,
@@ -581,16 +581,16 @@ class Calls:
                 query={"state": state, "q": q, "handler": handler, "order": order, "limit": limit, "cursor": cursor},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def show_job(self, id: str, name: str) -> api.Job:
         """Show a job, with its params, output and errors. Role: read."""
         try:
             answer: api.Job = self._call("GET", f"/v1/workflows/{part(id)}/jobs/{part(name)}")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def read_job_log(self, id: str, name: str, *, after: str | None = None, limit: int | None = None) -> api.LogPage:
         """Read what workers wrote to the log of a job. The oldest lines first. To follow it, ask again with `next` as
@@ -604,16 +604,16 @@ class Calls:
                 query={"after": after, "limit": limit},
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def cancel_job(self, id: str, name: str) -> api.Done:
         """Cancel a job. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}/jobs/{part(name)}:cancel")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def mark_job_succeeded(self, id: str, name: str, body: api.MarkSucceeded | None = None) -> api.Done:
         """Count a job as succeeded. Role: admin."""
@@ -624,8 +624,8 @@ class Calls:
                 body=body,
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def retry_job(self, id: str, name: str, body: api.Retry | None = None) -> api.Done:
         """Run a job again that failed or was cancelled. Role: admin."""
@@ -637,72 +637,72 @@ class Calls:
                 safe=has_as_of(body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def skip_job(self, id: str, name: str) -> api.Done:
         """Skip a job. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}/jobs/{part(name)}:skip")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def cancel_workflow(self, id: str) -> api.Done:
         """Cancel all jobs that have not ended. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:cancel")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def expire_workflow(self, id: str, body: api.Expire) -> api.Done:
         """Change how long a workflow is kept. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:expire", body=body)
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def pause_workflow(self, id: str) -> api.Done:
         """Hand out no more jobs of a workflow. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:pause")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def restart_jobs(self, id: str, body: api.Restart) -> api.Done:
         """Run jobs again that have ended. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:restart", body=body, safe=has_as_of(body))
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def resume_workflow(self, id: str) -> api.Done:
         """Hand out jobs of a workflow again. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:resume")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def retry_workflow(self, id: str, body: api.Retry | None = None) -> api.Done:
         """Run all jobs again that failed or were cancelled. Role: admin."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:retry", body=body, safe=has_as_of(body))
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def start_workflow(self, id: str) -> api.Done:
         """Start a workflow. Role: work."""
         try:
             answer: api.Done = self._call("POST", f"/v1/workflows/{part(id)}:start")
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def create_workflows(self, body: api.Batch, *, idempotency_key: str | None = None) -> api.BatchResult:
         """Create many workflows. Each workflow has a status of its own: those without mistakes are created. Role: work.
@@ -716,24 +716,24 @@ class Calls:
                 key=creation_key(idempotency_key, body),
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def act_on_workflows(self, body: api.Bulk) -> api.BulkResult:
         """Do the same to many workflows. Role: admin."""
         try:
             answer: api.BulkResult = self._call("POST", "/v1/workflows:bulk", body=body, safe=has_as_of(body))
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def find_workflow(self, *, key: str) -> api.Workflow:
         """Find a workflow by its idempotency key. Role: read. `key`: The idempotency key: any text."""
         try:
             answer: api.Workflow = self._call("GET", "/v1/workflows:byKey", query={"key": key})
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
 
     def count_workflows(
         self,
@@ -785,5 +785,5 @@ class Calls:
                 },
             )
             return answer
-        except TidegateError as error:
-            raise error.with_traceback(None) from None
+        except TidegateError as caught:
+            raise caught.with_traceback(None) from None
