@@ -4,7 +4,7 @@ import { cut, Name, plain } from "../../parts/text";
 import { now, span } from "../../parts/time";
 import { Usage } from "../../parts/usage";
 import { rate } from "../overview/keys";
-import { pauseOf } from "./known";
+import { pausesOf } from "./known";
 import type { ConfiguredLimit } from "./model";
 import { Trend } from "./series";
 
@@ -45,14 +45,18 @@ export function Busiest({ limit, any }: { limit: ConfiguredLimit; any: boolean }
   return <><Name text={value} max={40} /><span class="dim">, of {usage.values}{usage.is_estimate ? " (est.)" : ""}</span></>;
 }
 
-/** One word of what it does now: paused, full or near. */
+/** One word of what it does now: paused, full or near. Of a limit for any value, how many of its values are so. */
 export function LimitState({ limit, any }: { limit: ConfiguredLimit; any: boolean }) {
-  const pause = pauseOf(limit);
   const { usage } = limit;
+  const pauses = pausesOf(limit);
+  const pause = pauses.find(({ rule }) => !any || rule);
+  const own = pauses.length;
   if (pause) return <><State state="paused" />{pause.until ? <span class="left"> {span(Math.max(Date.parse(pause.until) - now.value, 0)).replace(/ \d\ds$/, "")} left</span> : null}</>;
-  if (!usage || usage.full + usage.near === 0) return null;
-  const words = any ? [usage.full > 0 ? `${usage.full} full` : "", usage.near > 0 ? `${usage.near} near` : ""].filter(Boolean).join(", ") : usage.full > 0 ? `Full for ${left(usage.resets_at)}` : "Near";
-  return <State state={!any && usage.full > 0 ? "full" : "near"} text={words} />;
+  const { full = 0, near = 0 } = usage ?? {};
+  if (full + near + own === 0) return null;
+  const counts: [number, string][] = [[full, "full"], [near, "near"], [own, "paused"]];
+  const words = any ? counts.filter(([count]) => count > 0).map((one) => one.join(" ")).join(", ") : full > 0 ? `Full for ${left(usage?.resets_at ?? "")}` : "Near";
+  return <State state={full + near === 0 ? "paused" : !any && full > 0 ? "full" : "near"} text={words} />;
 }
 
 const left = (at: string): string => span(1000 * Math.max(Math.ceil((Date.parse(at) - now.value) / 1000), 0));

@@ -58,11 +58,11 @@ export const entriesText = (entries: Pairs): string => entries.map(([key, value]
 
 export const STATES_OF_LIMITS = ["refusing", "near", "paused"] as const;
 
-export const pauseOf = (limit: ConfiguredLimit): Override | undefined => limit.overrides?.find((one) => one.effect !== "scaled");
+export const pausesOf = (limit: ConfiguredLimit): Override[] => (limit.overrides ?? []).filter((one) => one.effect !== "scaled");
 
 /** Whether a chip of the filter is about it. */
 export function isIn(state: string, limit: ConfiguredLimit): boolean {
   if (state === "refusing") return !limit.shadow_mode && (limit.now?.refused_per_second ?? 0) > 0;
   if (state === "near") return (limit.usage?.near ?? 0) + (limit.usage?.full ?? 0) > 0;
-  return pauseOf(limit) !== undefined;
+  return pausesOf(limit).length > 0;
 }

@@ -13,7 +13,7 @@ import { retryNow, usePoll } from "../../poll";
 import { href } from "../../router";
 import type { Page } from "../../model";
 import { groupKey, newestHref, retryVerb, useFailures, type FailureGroup } from "../failures";
-import { entriesText, limitHref, pauseOf, type KnownLimit } from "../limits/known";
+import { entriesText, limitHref, pausesOf, type KnownLimit } from "../limits/known";
 import type { Override } from "../limits/model";
 import { verb as queueVerb, type Queue } from "../queues";
 import { OverrideLine, Resume, subjectOf } from "../limits/override";
@@ -70,7 +70,7 @@ const failures = (of: readonly FailureGroup[], until: string): AttentionItem[] =
 
 function limits(of: readonly KnownLimit[]): AttentionItem[] {
   return of
-    .filter(({ limit }) => !limit.shadow_mode && !pauseOf(limit) && (limit.now?.refused_share ?? 0) > REFUSED_SHARE)
+    .filter(({ limit }) => !limit.shadow_mode && !pausesOf(limit).some(({ rule }) => rule) && (limit.now?.refused_share ?? 0) > REFUSED_SHARE)
     .sort((one, other) => (other.limit.now?.refused_share ?? 0) - (one.limit.now?.refused_share ?? 0))
     .map(({ domain, entries, limit }) => ({
       key: `limit ${limit.rule}`,
