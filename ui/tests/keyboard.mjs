@@ -169,17 +169,17 @@ test("the log: search, next hit, follow", async () => {
   await press(page, "/");
   await page.keyboard.type("page");
   await drawer.getByText("2 hits").waitFor();
-  const hit = () => drawer.locator("mark").evaluateAll((all) => all.findIndex((one) => one.classList.contains("on")));
+  const hit = (at) => page.waitForFunction((at) => [...document.querySelectorAll("aside.drawer mark")].findIndex((one) => one.classList.contains("on")) === at, at);
   await press(page, "Enter");
-  assert.equal(await hit(), 0);
+  await hit(0);
   for (const [key, at] of [["n", 1], ["n", 0], ["N", 1]]) {
     await press(page, key);
-    assert.equal(await hit(), at, key);
+    await hit(at);
   }
   const follow = drawer.getByRole("button", { name: "Follow" });
   const was = await follow.getAttribute("aria-pressed");
   await press(page, "f");
-  assert.notEqual(await follow.getAttribute("aria-pressed"), was);
+  await drawer.locator(`button[aria-pressed=${was === "true" ? "false" : "true"}]`, { hasText: "Follow" }).waitFor();
   assert.deepEqual(page.mistakes, []);
 });
 
