@@ -20,8 +20,8 @@ export interface Server {
 
 export interface Status {
   readonly limits: string;
-  /** `ok`, `degraded` or `draining`; servers of before do not say it. */
-  readonly state?: string;
+  /** `ok`, `degraded` or `draining`. */
+  readonly state: string;
   readonly drains_until?: string | null;
   readonly workflows: {
     /** False where the server shows limits only. */

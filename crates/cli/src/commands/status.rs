@@ -12,8 +12,8 @@ use crate::output::{Screen, facts};
 
 #[derive(Debug, Deserialize)]
 struct ServerStatus {
-    /// `ok`, `degraded` or `draining`. Older servers do not send it.
-    state: Option<String>,
+    /// `ok`, `degraded` or `draining`.
+    state: String,
     drains_until: Option<Moment>,
     /// `yes`, `partly` or `no`.
     limits: String,
@@ -116,7 +116,7 @@ impl ServerStatus {
     fn word(&self, load: &Load) -> &'static str {
         let works = |word: &str| word == "yes";
         let workflows = &self.workflows;
-        if self.state.as_deref() == Some("draining") {
+        if self.state == "draining" {
             "draining"
         } else if self.limits == "no" || !workflows.ready {
             "not serving"

@@ -442,7 +442,7 @@ class AsyncCalls:
         handler, and of that `error` if there is one; only with the status `failed`. `created_after`: Created then or
         later. `created_before`: Created before then. `range`: Created at most so long ago, such as `15m`. `id_prefix`:
         With an id that begins with these characters. `ids`: With one of these ids, separated by commas; at most 1,000.
-        `q`: With this text in the name, a tag, or the first failed job and its error; or as the idempotency key or the
+        `q`: With this text in the name, a tag, or a failed job and its error; or as the idempotency key or the
         beginning of the id. In upper or lower case. `order`: By creation; `newest` first if left out. `limit`: How many
         items at most. `cursor`: The `next_cursor` of the page before.
         """
@@ -783,10 +783,10 @@ class AsyncCalls:
         `failed`. `handler`: With a failed job of this handler, and of that `error` if there is one; only with the
         status `failed`. `created_after`: Created then or later. `created_before`: Created before then. `range`: Created
         at most so long ago, such as `15m`. `id_prefix`: With an id that begins with these characters. `ids`: With one
-        of these ids, separated by commas; at most 1,000. `q`: With this text in the name, a tag, or the first failed
-        job and its error; or as the idempotency key or the beginning of the id. In upper or lower case. `by`: Count for
-        each name, too. `limit`: With `by=name`: how many names at most. `cursor`: With `by=name`: the `next_cursor` of
-        the names before.
+        of these ids, separated by commas; at most 1,000. `q`: With this text in the name, a tag, or a failed job and
+        its error; or as the idempotency key or the beginning of the id. In upper or lower case. `by`: Count for each
+        name, too. `limit`: With `by=name`: how many names at most. `cursor`: With `by=name`, `error` or `handler`: the
+        `next_cursor` of the page before.
         """
         try:
             answer: api.WorkflowCount = await self._call(

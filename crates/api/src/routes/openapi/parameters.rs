@@ -83,7 +83,7 @@ pub(crate) const IDS: Parameter = query(
 );
 pub(crate) const TEXT: Parameter = query(
     "q",
-    "With this text in the name, a tag, or the first failed job and its error; or as the idempotency key or the beginning of the id. In upper or lower case.",
+    "With this text in the name, a tag, or a failed job and its error; or as the idempotency key or the beginning of the id. In upper or lower case.",
     ParameterKind::Text,
 );
 pub(crate) const SEARCH_TEXT: Parameter = query(
@@ -144,7 +144,7 @@ pub(crate) const NAME_LIMIT: Parameter = query(
 );
 pub(crate) const NAME_CURSOR: Parameter = query(
     "cursor",
-    "With `by=name`: the `next_cursor` of the names before.",
+    "With `by=name`, `error` or `handler`: the `next_cursor` of the page before.",
     ParameterKind::Text,
 );
 pub(crate) const VIEW: Parameter = query(

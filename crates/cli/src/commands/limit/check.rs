@@ -44,7 +44,6 @@ struct DescriptorStatus {
     limit: Option<Rate>,
     remaining: Option<u64>,
     reset_ms: Option<u64>,
-    // Older servers do not send the next fields.
     rule: Option<String>,
     file: Option<String>,
     line: Option<u64>,

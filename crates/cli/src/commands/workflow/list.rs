@@ -296,7 +296,7 @@ fn jobs(item: &WorkflowSummary) -> String {
 pub(crate) struct CountAnswer {
     total: u64,
     by_status: BTreeMap<String, u64>,
-    /// Time of the count by the server's clock. Older servers do not send it.
+    /// Time of the count by the server's clock.
     pub(crate) as_of: Option<Moment>,
     next_cursor: Option<String>,
     /// Number of workflows that the server could not read.
